@@ -1,0 +1,1 @@
+"""The world: one folder a technology, one file a port."""

@@ -1,0 +1,1 @@
+"""Services (Trio loops over ports) and composition roots (``main.py``)."""

@@ -1,0 +1,74 @@
+"""The canonical bytes of our own documents (RFC 8785, without numbers that are not integers).
+
+What is signed or hashed is written by this function, so that equal documents have equal bytes on
+every machine. Floats are refused: 1.0 and 1 would be equal documents with different meanings.
+Client bodies are never brought into this form; they are hashed as they came.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+JsonValue: TypeAlias = "bool | int | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+
+MAX_INTEGER = 2**53 - 1
+
+
+class NotCanonical(ValueError):
+    """The value has no canonical form, or the bytes are no strict JSON. The message names the place."""
+
+
+def canonical_json(value: JsonValue) -> bytes:
+    """Canonical UTF-8 bytes of ``value``. Raises :class:`NotCanonical` with the path of what is wrong."""
+    return json.dumps(_ordered(value, "$"), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _ordered(value: JsonValue, path: str) -> Any:
+    match value:
+        case None | bool():
+            return value
+        case str():
+            _refuse_surrogates(value, path)
+            return value
+        case int():
+            if abs(value) > MAX_INTEGER:
+                raise NotCanonical(f"{path}: integer beyond 2^53-1")
+            return value
+        case Mapping():
+            for key in value:
+                if not isinstance(key, str):
+                    raise NotCanonical(f"{path}: member names must be strings")
+                _refuse_surrogates(key, path)
+            # RFC 8785 orders member names by their UTF-16 code units.
+            names = sorted(value, key=lambda name: name.encode("utf-16-be"))
+            return {name: _ordered(value[name], f"{path}.{name}") for name in names}
+        case list() | tuple():
+            return [_ordered(item, f"{path}[{index}]") for index, item in enumerate(value)]
+        case _:
+            raise NotCanonical(f"{path}: {type(value).__name__} has no canonical form")
+
+
+def _refuse_surrogates(text: str, path: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise NotCanonical(f"{path}: lone surrogate") from None
+
+
+def strict_json(data: bytes) -> Any:
+    """The value of a document of ours: no repeated member, no float, no NaN. Raises :class:`NotCanonical`."""
+    try:
+        return json.loads(data, object_pairs_hook=_unique, parse_float=_no_float, parse_constant=_no_float)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise NotCanonical(f"not JSON: {type(error).__name__}") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        raise NotCanonical("a member is repeated")
+    return members
+
+
+def _no_float(text: str) -> Any:
+    raise NotCanonical(f"number {text[:32]} is no integer")

@@ -1,0 +1,59 @@
+"""Deployments (what an operator wants served) and assignments (where one replica of it shall run)."""
+
+import attrs
+
+from lunanexa_core.ids import Alias, AssignmentId, DeploymentId, NodeId
+
+
+@attrs.frozen(kw_only=True)
+class EngineSpec:
+    """How an engine is had: started by the agent (``binary``), or adopted where it answers (``url``)."""
+
+    driver: str
+    """Name in :data:`lunanexa_core.drivers.catalog.DRIVERS`."""
+    served_name: str
+    """The name that the engine itself knows the model by; the gateway writes it over the alias."""
+    binary: str | None = None
+    """Absolute path of the program; ``None`` for an adopted engine."""
+    arguments: tuple[str, ...] = ()
+    """Extra arguments of the operator, after the driver's own."""
+    model_path: str | None = None
+    url: str | None = None
+    """``http://host:port`` of an adopted engine."""
+    slots: int = 4
+    """Requests that the engine works on at once; the gateway never grants more."""
+    context_tokens: int | None = None
+    start_timeout_ms: int = 600_000
+    stop_timeout_ms: int = 10_000
+    restart_budget: int = 5
+    """Crashes in a row before the replica is Failed; a run of ten minutes earns a fresh budget."""
+
+
+@attrs.frozen(kw_only=True)
+class DeploymentSpec:
+    """What an operator wants: an alias served by so many replicas of an engine."""
+
+    deployment: DeploymentId
+    alias: Alias
+    engine: EngineSpec
+    replicas: int = 1
+    allow_declared: bool = False
+    """Whether a replica whose identity is only declared (a remote URL) may be routed to."""
+
+
+@attrs.frozen(kw_only=True)
+class Deployment:
+    """A deployment in force. ``generation`` rises with each change of its specification."""
+
+    spec: DeploymentSpec
+    generation: int
+
+
+@attrs.frozen(kw_only=True)
+class Assignment:
+    """One replica's place: this deployment, at that generation, on that node."""
+
+    assignment: AssignmentId
+    deployment: DeploymentId
+    node: NodeId
+    generation: int

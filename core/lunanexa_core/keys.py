@@ -1,0 +1,63 @@
+"""API keys and operator tokens as the kernel knows them: by the digest of their secret only."""
+
+import enum
+import hashlib
+from typing import Final
+
+import attrs
+
+from lunanexa_core.ids import Alias, KeyId, TenantId
+
+MIN_SECRET_CHARACTERS: Final = 32
+API_KEY_PREFIX: Final = "lnx_"
+
+
+class Role(enum.Enum):
+    """What a token may do. A token holds only its own roles."""
+
+    OPERATOR = "operator"
+    AUDITOR = "auditor"
+    MONITOR = "monitor"
+    INFERENCE = "inference"
+
+
+@attrs.frozen(kw_only=True)
+class ApiKey:
+    """A key in force. ``aliases`` empty: all aliases. ``concurrency`` ``None``: not limited."""
+
+    key: KeyId
+    tenant: TenantId
+    digest: str
+    """SHA-256 of the secret, hex."""
+    roles: frozenset[Role]
+    aliases: frozenset[Alias] = frozenset()
+    concurrency: int | None = None
+    expires_wall_ms: int | None = None
+    default_output_tokens: int = 1_024
+
+
+def secret_digest(secret: str) -> str:
+    """SHA-256 of a secret, hex. Secrets have 256 random bits, so that a slow hash would add nothing."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class WeakSecret(enum.Enum):
+    """Why a configured secret is not accepted at start-up."""
+
+    TOO_SHORT = f"shorter than {MIN_SECRET_CHARACTERS} characters"
+    PLACEHOLDER = "a placeholder"
+    UNIFORM = "made of too few different characters"
+
+
+_PLACEHOLDERS = ("changeme", "change-me", "secret", "password", "placeholder", "example", "your-", "todo")
+
+
+def weak_secret(secret: str) -> WeakSecret | None:
+    """Why ``secret`` must not guard anything, or ``None``."""
+    if len(secret) < MIN_SECRET_CHARACTERS:
+        return WeakSecret.TOO_SHORT
+    if any(word in secret.lower() for word in _PLACEHOLDERS):
+        return WeakSecret.PLACEHOLDER
+    if len(set(secret)) < 8:
+        return WeakSecret.UNIFORM
+    return None

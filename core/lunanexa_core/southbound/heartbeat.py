@@ -1,0 +1,123 @@
+"""What a node says of itself, and what the controller answers."""
+
+import enum
+from typing import Final
+
+import attrs
+
+from lunanexa_core.ids import AssignmentId, BootId, ClusterId, NodeId, StartId
+
+HEARTBEAT_SCHEMA: Final = "lunanexa.heartbeat.v1"
+
+
+class ReplicaState(enum.Enum):
+    """Where a replica is in its life. Each state but Ready, Failed and Absent has a deadline."""
+
+    STARTING = "starting"
+    READY = "ready"
+    DRAINING = "draining"
+    STOPPING = "stopping"
+    BACKOFF = "backoff"
+    FAILED = "failed"
+    ABSENT = "absent"
+
+
+class IdentityGrade(enum.Enum):
+    """How sure the node is that what answers is what it started (``proven`` is the surest)."""
+
+    NONE = "none"
+    DECLARED = "declared"
+    BOUND = "bound"
+    PROVEN = "proven"
+
+    @property
+    def routable(self) -> bool:
+        return self in (IdentityGrade.BOUND, IdentityGrade.PROVEN)
+
+
+@attrs.frozen(kw_only=True)
+class ExitReason:
+    """How the last process of a replica ended. ``unobserved``: nobody was there to see the status."""
+
+    kind: str
+    """``exited``, ``signalled``, ``unobserved``, ``start_timeout``, ``wrong_identity``, ``spawn_failed``,
+    ``unhealthy``."""
+    code: int | None = None
+    signal: int | None = None
+    last_lines: tuple[str, ...] = ()
+    """The end of the engine's own log, bounded; it never leaves the operator plane."""
+
+
+@attrs.frozen(kw_only=True)
+class EngineReadings:
+    """What the engine said of itself. ``None`` is unknown, never zero."""
+
+    running: int | None = None
+    waiting: int | None = None
+    age_ms: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaReport:
+    """One replica as its node sees it."""
+
+    assignment: AssignmentId
+    generation: int
+    start: StartId
+    state: ReplicaState
+    identity: IdentityGrade = IdentityGrade.NONE
+    host: str | None = None
+    port: int | None = None
+    served_name: str | None = None
+    slots: int = 0
+    pid: int | None = None
+    restarts: int = 0
+    exit: ExitReason | None = None
+    readings: EngineReadings = EngineReadings()
+
+
+@attrs.frozen(kw_only=True)
+class Heartbeat:
+    """One report of a node. ``sequence`` rises by one within a boot of the agent's machine and process."""
+
+    schema: str = HEARTBEAT_SCHEMA
+    node: NodeId
+    boot: BootId
+    sequence: int
+    epoch: int
+    generation: int
+    agent_version: str
+    replicas: tuple[ReplicaReport, ...] = ()
+    available_mib: int | None = None
+    total_mib: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class HeartbeatAnswer:
+    """The controller's word to one heartbeat: it echoes which one, and grants a lease from the moment
+    the node *sent* it."""
+
+    boot: BootId
+    sequence: int
+    epoch: int
+    generation: int
+    lease_ms: int
+
+
+@attrs.frozen(kw_only=True)
+class Enrolment:
+    """A node's first word: its identity and its own signing key (raw Ed25519 public key, hex)."""
+
+    node: NodeId
+    public_key: str
+    agent_version: str
+
+
+@attrs.frozen(kw_only=True)
+class Enrolled:
+    """What an enrolled node trusts from now on: the cluster, and the keys that sign its documents."""
+
+    cluster: ClusterId
+    epoch: int
+    signing_keys: dict[str, str]
+    """Key id to raw Ed25519 public key, hex."""

@@ -1,0 +1,135 @@
+"""A workload: what a caller asks for, what admission reads of it, and the receipt that ends it."""
+
+import enum
+
+import attrs
+
+from lunanexa_core.ids import Alias, DeploymentId, KeyId, RequestId, SessionId, StartId, TenantId, WorkloadId
+from lunanexa_core.outcomes import Outcome
+
+
+class Dialect(enum.Enum):
+    """An endpoint dialect that an engine may speak. The value is its path under ``/v1``."""
+
+    CHAT = "chat/completions"
+    COMPLETIONS = "completions"
+    EMBEDDINGS = "embeddings"
+
+    @property
+    def path(self) -> str:
+        return f"/v1/{self.value}"
+
+
+class Priority(enum.Enum):
+    """Bands of the service queue, lowest first."""
+
+    BACKGROUND = "Background"
+    NORMAL = "Normal"
+    INTERACTIVE = "Interactive"
+    CRITICAL = "Critical"
+
+    @property
+    def band(self) -> int:
+        return list(Priority).index(self)
+
+
+@attrs.frozen(kw_only=True)
+class Usage:
+    """What a workload used, in tokens. ``estimated``: the engine did not say, we counted."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    estimated: bool = False
+
+    def plus(self, other: "Usage") -> "Usage":
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            estimated=self.estimated or other.estimated,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class WorkloadRequest:
+    """What admission reads of one request. ``key_digest`` is the SHA-256 (hex) of the presented key;
+    ``body_digest`` the ``sha256:`` digest of the raw body. No payload is in it."""
+
+    workload: WorkloadId
+    request: RequestId
+    session: SessionId
+    key_digest: str
+    alias: Alias
+    dialect: Dialect
+    stream: bool
+    body_digest: str
+    body_bytes: int
+    reserved_tokens: int
+    priority: Priority = Priority.NORMAL
+    deadline_ms: int
+    """Budget from arrival: queue and run together."""
+
+
+class WorkloadState(enum.Enum):
+    """States as callers see them; the last three are terminal."""
+
+    SUBMITTED = "Submitted"
+    ADMITTED = "Admitted"
+    REJECTED = "Rejected"
+    QUEUED = "Queued"
+    RUNNING = "Running"
+    STREAMING = "Streaming"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+
+@attrs.frozen(kw_only=True)
+class Attempt:
+    """One try on one replica. ``failure`` says why it was given up; ``None``: its output counts."""
+
+    start: StartId
+    failure: str | None = None
+    status: int | None = None
+    """The engine's HTTP status, where one came."""
+
+
+@attrs.frozen(kw_only=True)
+class Settlement:
+    """How a workload ended, as the gateway that relayed it tells. Times are milliseconds since admission."""
+
+    workload: WorkloadId
+    outcome: Outcome | None
+    """``None``: the engine's answer was relayed whole (its own 4xx included)."""
+    detail: str | None = None
+    """A short fixed reason for operators (``gateway_lost``, ``controller_restarted``, ``engine_cut``…)."""
+    usage: Usage = Usage()
+    queue_ms: int = 0
+    first_output_ms: int | None = None
+    total_ms: int = 0
+    attempts: tuple[Attempt, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class Receipt:
+    """The one terminal record of a workload: the settlement, and for whom it was."""
+
+    workload: WorkloadId
+    request: RequestId
+    tenant: TenantId
+    key: KeyId
+    alias: Alias
+    deployment: DeploymentId
+    dialect: Dialect
+    settlement: Settlement
+
+    @property
+    def state(self) -> WorkloadState:
+        match self.settlement.outcome:
+            case None:
+                return WorkloadState.SUCCEEDED
+            case Outcome.CANCELLED_BY_CALLER:
+                return WorkloadState.CANCELLED
+            case _:
+                return WorkloadState.FAILED

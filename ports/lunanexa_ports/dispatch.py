@@ -1,0 +1,105 @@
+"""Driving port of the kernel for gateways: admission, the wait for a replica, and the receipt.
+
+In one process a call; the same verbs travel over a unix socket when several gateway processes share
+one kernel. A gateway holds no truth: what it holds lives as long as its session.
+"""
+
+from abc import abstractmethod
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeAlias
+
+import attrs
+
+from lunanexa_core.ids import Alias, DeploymentId, SessionId, StartId, WorkloadId
+from lunanexa_core.outcomes import Refusal
+from lunanexa_core.workload import Attempt, Receipt, Settlement, WorkloadRequest
+
+
+@attrs.frozen(kw_only=True)
+class Admitted:
+    """The workload is durable and waits in its service's queue."""
+
+    workload: WorkloadId
+    deployment: DeploymentId
+    remaining_requests: int | None = None
+    limit_requests: int | None = None
+
+
+@attrs.frozen
+class QueuePlace:
+    """How many waiters are before this one; 0 is next."""
+
+    place: int
+
+
+@attrs.frozen(kw_only=True)
+class Grant:
+    """One replica, for one attempt. The address is not for callers' eyes."""
+
+    start: StartId
+    host: str
+    port: int
+    served_name: str
+    driver: str
+    engine_key: str | None
+    queued_ms: int
+
+
+WatchEvent: TypeAlias = QueuePlace | Grant | Refusal
+"""A :class:`Refusal` ends the watch (waited too long, nothing left that could serve)."""
+
+
+class Watch(Protocol):
+    """One gateway task's view of one workload."""
+
+    @abstractmethod
+    async def next(self) -> WatchEvent:
+        """Waits for what happens next. Cancellable: nothing that was not returned is lost."""
+
+
+@attrs.frozen(kw_only=True)
+class ModelCard:
+    """One alias that is servable now and that the asking key may use."""
+
+    alias: Alias
+    created_s: int
+    state: str
+    context_tokens: int | None
+    dialects: tuple[str, ...]
+
+
+class Dispatch(Protocol):
+    """The kernel's face to gateways. Each method raises
+    :class:`~lunanexa_ports.errors.PortUnavailable` only when the kernel is gone."""
+
+    @abstractmethod
+    async def open_session(self, session: SessionId) -> int:
+        """Opens (or renews) a gateway's session and returns its lease in ms from now. What a lapsed session
+        held is settled ``gateway_lost``."""
+
+    @abstractmethod
+    async def admit(self, request: WorkloadRequest) -> Admitted | Refusal:
+        """Checks key, alias, limits and queue, takes one reservation, all or nothing, and returns when the
+        admission is durable. After a refusal nothing is held. Shielded: a caller that is cancelled inside
+        must settle what it may have admitted (``settle`` of an unknown workload is harmless)."""
+
+    @abstractmethod
+    def watch(self, workload: WorkloadId) -> AbstractAsyncContextManager[Watch]:
+        """What happens to an admitted workload: places in the queue (newest only; older ones are dropped),
+        then a grant. After a failed attempt the same watch brings the next grant. Leaving the context
+        gives up the place and the grant, not the workload: settle that."""
+
+    @abstractmethod
+    async def attempt_failed(self, workload: WorkloadId, attempt: Attempt) -> None:
+        """Gives the grant back and asks for another replica than the failed one; the answer comes over
+        ``watch``: a grant, or a refusal when there is no other."""
+
+    @abstractmethod
+    async def settle(self, settlement: Settlement) -> Receipt | None:
+        """Ends a workload: releases everything it held and makes its receipt durable. The first settlement
+        wins; a later one gets the first's receipt (``None`` for a workload that never was). Until it is
+        durable the caller waits."""
+
+    @abstractmethod
+    async def models(self, key_digest: str) -> tuple[ModelCard, ...] | Refusal:
+        """The aliases that are servable now and that this key may use."""

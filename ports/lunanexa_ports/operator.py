@@ -1,0 +1,48 @@
+"""Driving port: the operator plane. Everything that the command line and the console do goes through it.
+
+Documents are JSON values in the wire form of ``/admin/v1``; a token is the presented bearer secret.
+"""
+
+from abc import abstractmethod
+from typing import Protocol
+
+from lunanexa_core.canonical import JsonValue
+from lunanexa_core.outcomes import Refusal
+
+
+class OperatorPlane(Protocol):
+    """What operators see and do. Each method answers 401/403 as a refusal when the token does not allow it."""
+
+    @abstractmethod
+    async def status(self, token: str | None) -> JsonValue | Refusal:
+        """One page of everything: cluster, nodes, deployments, replicas, queues, usage, last receipts."""
+
+    @abstractmethod
+    async def deployments(self, token: str | None) -> JsonValue | Refusal:
+        """Deployments in force, stable order."""
+
+    @abstractmethod
+    async def apply_deployment(
+        self, token: str | None, name: str, document: JsonValue, if_match: int | None
+    ) -> JsonValue | Refusal:
+        """Creates or changes a deployment; equal content changes nothing. ``if_match`` fences by generation."""
+
+    @abstractmethod
+    async def remove_deployment(self, token: str | None, name: str) -> JsonValue | Refusal:
+        """Removes a deployment; its replicas drain and stop."""
+
+    @abstractmethod
+    async def drain(self, token: str | None) -> JsonValue | Refusal:
+        """Admits nothing new from now on (503 ``draining``) and says what is still in flight. Idempotent."""
+
+    @abstractmethod
+    async def receipts(self, token: str | None, limit: int) -> JsonValue | Refusal:
+        """The newest receipts."""
+
+
+class Health(Protocol):
+    """What probes ask; needs no token and shows nothing of the inside."""
+
+    @abstractmethod
+    def ready(self) -> tuple[bool, tuple[str, ...]]:
+        """Whether requests would be admitted, and the blocker codes if not."""

@@ -1,0 +1,1 @@
+"""The same services in one process, from one seed, on virtual time."""
