@@ -2,6 +2,7 @@
 
 import enum
 import hashlib
+import hmac
 from typing import Final
 
 import attrs
@@ -61,3 +62,9 @@ def weak_secret(secret: str) -> WeakSecret | None:
     if len(set(secret)) < 8:
         return WeakSecret.UNIFORM
     return None
+
+
+def derive_engine_key(secret: str, assignment: str, generation: int) -> str:
+    """The key that one assignment's engine asks for: HMAC-SHA256 of the cluster's secret, hex. It is derived
+    whenever it is needed, so that it stands in no journal."""
+    return hmac.new(secret.encode(), f"{assignment}\0{generation}".encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,1 @@
+"""What is durable or exclusive on a local file system."""

@@ -1,0 +1,72 @@
+"""Small files that are there wholly or not at all, also after a power loss.
+
+A new content is written beside the file, synced, and moved over it; then the directory is synced, since
+the new name is the directory's content.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from lunanexa_ports.errors import PortUnavailable
+
+
+def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Puts ``data`` into ``path``, whose directory must exist. Raises ``PortUnavailable`` with the file as
+    it was. Blocks for as long as the disk takes to sync twice."""
+    with _port_errors(path), _written(path, data, mode) as temporary:
+        os.replace(temporary, path)
+        _sync_directory(path.parent)
+
+
+def create_atomic(path: Path, data: bytes, mode: int = 0o600) -> bool:
+    """As :func:`write_atomic`, but leaves a file alone that is there already and returns ``False``: of
+    several programs that create one file, all go on with the first one's."""
+    with _port_errors(path), _written(path, data, mode) as temporary:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        _sync_directory(path.parent)
+    return True
+
+
+def remove_durably(path: Path) -> None:
+    """Removes ``path``, if it is there, so that it stays removed. Raises ``PortUnavailable``."""
+    with _port_errors(path):
+        path.unlink(missing_ok=True)
+        _sync_directory(path.parent)
+
+
+@contextlib.contextmanager
+def _port_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PortUnavailable(f"{path} can't be changed: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def _written(path: Path, data: bytes, mode: int) -> Iterator[str]:
+    """A synced temporary file beside ``path`` with ``data``; it is gone after the block."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

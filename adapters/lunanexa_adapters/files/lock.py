@@ -1,0 +1,86 @@
+"""One process a data directory: a kernel lock for life, which no crash can leave behind.
+
+``flock`` belongs to the open file: it ends with the process, however that ends. The file's text only
+says who holds it, for the person who is refused; the file itself is never removed.
+"""
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Final, TypeAlias
+
+import attrs
+
+from lunanexa_adapters.files.mounts import MOUNTINFO, network_type
+from lunanexa_ports.errors import PortFault, PortUnavailable
+
+_TEXT_BYTES: Final = 1_024
+
+
+@attrs.frozen
+class LockHeld:
+    """Another process holds the lock; ``holder`` is what it says of itself."""
+
+    holder: str
+
+
+class HeldLock:
+    """The lock, held until :meth:`release` or the end of the process; also a context manager."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """Lets the lock go. Idempotent."""
+        if self._descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> "HeldLock":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+LockOutcome: TypeAlias = HeldLock | LockHeld
+
+
+def describe_holder(program: str, started: str) -> str:
+    """What this process writes into the locks that it holds."""
+    return f"{program} (pid {os.getpid()}, started {started})"
+
+
+def hold_lock(path: Path, holder: str, *, mounts: Path = MOUNTINFO) -> LockOutcome:
+    """Takes the lock ``path`` at once, or says who has it. Makes the file (0600) and its directory (0700).
+
+    Raises ``PortFault`` on a network file system, whose locks may be granted twice, and
+    ``PortUnavailable`` when the file can't be made."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if (kind := network_type(path.parent, mounts)) is not None:
+            raise PortFault(
+                f"{path.parent} is on a network file system ({kind}), where locks and the store are not safe:"
+                " choose a directory on a local disk"
+            )
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise PortUnavailable(f"the lock {path} can't be opened: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, holder.encode("utf-8", "replace")[:_TEXT_BYTES], 0)
+    except BlockingIOError:
+        text = os.pread(descriptor, _TEXT_BYTES, 0).decode("utf-8", "replace").strip()
+        os.close(descriptor)
+        return LockHeld(text or "a process that is just starting or ending")
+    except OSError as error:
+        os.close(descriptor)
+        raise PortUnavailable(f"the lock {path} can't be taken: {error.strerror}") from error
+    return HeldLock(descriptor)

@@ -1,0 +1,123 @@
+"""Accepting and draining, the same for both servers.
+
+Shutdown order is nesting order: first no new connection is accepted and the idle ones are closed, then
+requests in flight have the grace, then what is left is cancelled. hypercorn cancels handlers after its
+grace too, so whoever wants callers to see a refusal ("draining") says so before the shutdown.
+"""
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+import trio
+
+from lunanexa_adapters.http_server.answers import OnFault, RenderError, error_bytes
+from lunanexa_adapters.http_server.guard import guarded
+from lunanexa_adapters.http_server.limits import ServerLimits
+
+Stream: TypeAlias = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+Listener: TypeAlias = trio.abc.Listener[Any]
+"""Of ``Stream``s: plain TCP or TLS."""
+Shutdown: TypeAlias = trio.Event | Callable[[], Awaitable[object]] | None
+"""What starts the drain: an event, something to await, or nothing (then only cancellation ends a server)."""
+
+REFUSAL_TIMEOUT_S = 1.0
+TLS_GOODBYE_TIMEOUT_S = 1.0
+
+
+class ServedConnection(Protocol):
+    @abstractmethod
+    async def run(self) -> None:
+        """Until the connection is over. The socket is closed by the caller."""
+
+    @abstractmethod
+    def begin_drain(self) -> None:
+        """From now on no further request; an idle connection ends at once."""
+
+
+class Drain:
+    """Shared by the connections of one server."""
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.connections: dict[ServedConnection, None] = {}
+
+    def begin(self) -> None:
+        self.begun = True
+        for connection in list(self.connections):
+            connection.begin_drain()
+
+
+def raw_socket(stream: Stream) -> trio.socket.SocketType:
+    return stream.transport_stream.socket if isinstance(stream, trio.SSLStream) else stream.socket
+
+
+async def run_connections(
+    listeners: Sequence[Listener],
+    open_connection: Callable[[Stream, Drain], ServedConnection],
+    *,
+    limits: ServerLimits,
+    render_error: RenderError,
+    on_fault: OnFault,
+    shutdown: Shutdown,
+    task_status: trio.TaskStatus[None],
+) -> None:
+    """Serves until ``shutdown`` and the drain after it; closes the listeners."""
+    drain = Drain()
+
+    async def handle(stream: Stream) -> None:
+        try:
+            if len(drain.connections) >= limits.max_connections:
+                await _refuse(stream, render_error)
+                return
+            connection = open_connection(stream, drain)
+            drain.connections[connection] = None
+            try:
+                await guarded(connection.run, on_fault=on_fault)
+            finally:
+                del drain.connections[connection]
+        finally:
+            await _close(stream)
+
+    async with trio.open_nursery() as connections:
+        async with trio.open_nursery() as accepting:
+            await accepting.start(partial(trio.serve_listeners, handle, list(listeners), handler_nursery=connections))
+            task_status.started()
+            await wait_for(shutdown)
+            accepting.cancel_scope.cancel()
+        connections.cancel_scope.deadline = trio.current_time() + limits.grace_ms / 1000
+        drain.begin()
+
+
+async def wait_for(shutdown: Shutdown) -> None:
+    if shutdown is None:
+        await trio.sleep_forever()
+    elif isinstance(shutdown, trio.Event):
+        await shutdown.wait()
+    else:
+        await shutdown()
+
+
+async def _refuse(stream: Stream, render_error: RenderError) -> None:
+    if isinstance(stream, trio.SSLStream):
+        return  # a handshake is more than a refusal is worth
+    with trio.move_on_after(REFUSAL_TIMEOUT_S):
+        try:
+            await stream.send_all(error_bytes(render_error, 503))
+            await stream.send_eof()
+            while await stream.receive_some():
+                pass
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+
+
+async def _close(stream: Stream) -> None:
+    """A socket is closed without awaiting, so that no cancellation can leave one open; TLS gets a moment to
+    say goodbye first."""
+    try:
+        if isinstance(stream, trio.SSLStream):
+            with trio.move_on_after(TLS_GOODBYE_TIMEOUT_S, shield=True):
+                await stream.aclose()
+    finally:
+        raw_socket(stream).close()

@@ -1,0 +1,1 @@
+"""Metrics with the prometheus_client library."""

@@ -1,0 +1,1 @@
+"""The one real clock, the one source of identifiers and randomness, and this machine's memory and processors."""

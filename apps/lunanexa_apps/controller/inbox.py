@@ -1,0 +1,89 @@
+"""The kernel's inbox: two bounded lines, so that what frees resources never waits behind what takes them.
+
+Overflow of either line: the asker waits. A command that was taken into the inbox is always answered:
+with its answer, or with :class:`PortUnavailable` when the kernel has gone.
+"""
+
+from collections import deque
+
+import attrs
+import trio
+
+from lunanexa_core import commands
+from lunanexa_core.commands import Command
+from lunanexa_core.kernel.decide import Answer
+from lunanexa_ports.errors import PortUnavailable
+
+LINE_MAX = 1_024
+BATCH_MAX = 256
+
+_URGENT = (commands.SettleWorkload, commands.FailAttempt, commands.OpenSession, commands.Tick, commands.BeginDrain)
+
+
+@attrs.define(eq=False)
+class Slot:
+    """One command on its way, and where its answer arrives."""
+
+    command: Command
+    actor: str
+    done: trio.Event = attrs.Factory(trio.Event)
+    answer: Answer | None = None
+
+    def reply(self, answer: Answer | None) -> None:
+        """``None``: the kernel went without deciding."""
+        self.answer = answer
+        self.done.set()
+
+
+class Inbox:
+    """Both lines; one reader, any number of askers."""
+
+    def __init__(self) -> None:
+        self._urgent: deque[Slot] = deque()
+        self._ordinary: deque[Slot] = deque()
+        self._room = {True: trio.Semaphore(LINE_MAX), False: trio.Semaphore(LINE_MAX)}
+        self._arrived = trio.Event()
+        self._closed = False
+
+    async def ask(self, command: Command, actor: str) -> Answer:
+        """Waits for room, then for the answer. Once there was room, cancellation waits for the answer:
+        the outcome is never unknown to the asker. Raises :class:`PortUnavailable` when the kernel is gone."""
+        urgent = isinstance(command, _URGENT)
+        room = self._room[urgent]
+        await room.acquire()
+        try:
+            if self._closed:
+                raise PortUnavailable("the kernel is gone")
+            slot = Slot(command, actor)
+            (self._urgent if urgent else self._ordinary).append(slot)
+            self._arrived.set()
+            with trio.CancelScope(shield=True):  # Bounded: the kernel answers, or answers for all as it goes.
+                await slot.done.wait()
+        finally:
+            room.release()
+        if slot.answer is None:
+            raise PortUnavailable("the kernel is gone")
+        return slot.answer
+
+    async def batch(self) -> list[Slot]:
+        """What is there, urgent first, at most :data:`BATCH_MAX`; waits for the first."""
+        while not self._urgent and not self._ordinary:
+            self._arrived = trio.Event()
+            await self._arrived.wait()
+        return self.drain(BATCH_MAX)
+
+    def drain(self, limit: int, *, urgent: bool = True) -> list[Slot]:
+        """Takes up to ``limit`` commands without waiting; ordinary ones alone when not ``urgent``."""
+        taken: list[Slot] = []
+        for line in (self._urgent, self._ordinary) if urgent else (self._ordinary,):
+            while line and len(taken) < limit:
+                taken.append(line.popleft())
+        return taken
+
+    def close(self) -> None:
+        """Answers everything that waits; nothing is taken any more."""
+        self._closed = True
+        for slot in (*self._urgent, *self._ordinary):
+            slot.reply(None)
+        self._urgent.clear()
+        self._ordinary.clear()

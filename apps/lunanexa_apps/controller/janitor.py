@@ -1,0 +1,35 @@
+"""The janitor: tells the kernel that time passed, and brings assignments in line with deployments."""
+
+import trio
+
+from lunanexa_apps.controller.kernel import Kernel
+from lunanexa_core.commands import Reconcile, Tick
+from lunanexa_core.ids import AssignmentId
+from lunanexa_core.placement.reconcile import plan
+from lunanexa_ports.ids import IdSource
+
+TICK_S = 0.25
+_ACTOR = "janitor"
+_FRESH_MAX = 16
+
+
+async def run_janitor(kernel: Kernel, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Asks for a tick four times a second: expiry is a predicate, and here it becomes events."""
+    task_status.started()
+    while True:
+        await kernel.ask(Tick(), _ACTOR)
+        await trio.sleep(TICK_S)
+
+
+async def run_reconciliation(
+    kernel: Kernel, ids: IdSource, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """Places, moves and removes replicas whenever state changed, until nothing is left to do. It looks at
+    state, not at signals: what a crash cut short is found again at the start."""
+    task_status.started()
+    while True:
+        fresh = tuple(AssignmentId(ids.new("asg")) for _ in range(_FRESH_MAX))
+        if plan(kernel.state, fresh):
+            await kernel.ask(Reconcile(fresh), "reconciliation")
+        else:
+            await kernel.wait_changed()

@@ -1,0 +1,214 @@
+"""The kernel: the one task that changes control state. Decide on ``pending``, append, apply to ``committed``,
+answer; everything that arrived while the last batch was written shares the next one's transaction."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+import structlog
+import trio
+
+from lunanexa_apps.controller.inbox import Inbox, Slot
+from lunanexa_apps.controller.replay import replay
+from lunanexa_apps.controller.rows import to_row
+from lunanexa_core.commands import Begin, Command
+from lunanexa_core.events import Event
+from lunanexa_core.ids import WorkloadId
+from lunanexa_core.journal import Head, Row
+from lunanexa_core.kernel.absorb import absorb
+from lunanexa_core.kernel.apply import apply
+from lunanexa_core.kernel.decide import Answer, Decision, decide
+from lunanexa_core.observed import Observed
+from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.policy import Policy
+from lunanexa_core.routing.pick import Denied, Granted, deny_waiting, grant_waiting
+from lunanexa_core.state import State
+from lunanexa_core.time import Instant, event_wall_ms
+from lunanexa_ports.clock import Clock
+from lunanexa_ports.errors import PortUnavailable
+from lunanexa_ports.journal import Appended, Journal
+
+_log = structlog.get_logger()
+_STORE_RETRY_S = 0.5
+_INTERNAL = Refusal(outcome=Outcome.INTERNAL, message="an internal error; the log of the service has it")
+_STORE_DOWN = Refusal(outcome=Outcome.STORE_UNAVAILABLE, message="the store can't be written at the moment")
+
+
+class Fenced(Exception):
+    """Another leader took a newer epoch: this kernel must end."""
+
+
+class KernelListener(Protocol):
+    """Who is told what a batch did, in the kernel's own task; implementations never wait."""
+
+    def granted(self, granted: Granted) -> None: ...
+    def denied(self, denied: Denied) -> None: ...
+    def place(self, workload: WorkloadId, place: int) -> None: ...
+    def events(self, events: Sequence[Event]) -> None: ...
+
+
+@attrs.define
+class _Batch:
+    """Decided commands and the rows that make them durable."""
+
+    decided: list[tuple[Slot, Decision]]
+    rows: list[Row]
+    head: Head
+    now: Instant
+    wall_ms: int
+
+
+class Kernel:
+    """Owns state. Readers look at :attr:`state` and :attr:`observed` between awaits and keep no table."""
+
+    def __init__(self, journal: Journal, clock: Clock, policy: Policy) -> None:
+        self.policy = policy
+        self.state = State()
+        self.observed = Observed(began_mono_ms=0)
+        self.head = Head()
+        self.epoch = 0
+        self.began_wall_ms = 0
+        self.store_ok = False
+        self.listeners: list[KernelListener] = []
+        self._journal = journal
+        self._clock = clock
+        self._pending = State()
+        self._last = clock.now()
+        self._inbox = Inbox()
+        self._changed = trio.Event()
+
+    def now(self) -> Instant:
+        """The clock that the rules go by."""
+        return self._clock.now()
+
+    async def ask(self, command: Command, actor: str) -> Answer:
+        """Has ``command`` decided; returns when what it changed is durable. Raises
+        :class:`PortUnavailable` when the kernel is gone."""
+        return await self._inbox.ask(command, actor)
+
+    async def wait_changed(self) -> None:
+        """Returns after the next batch that changed state or what is observed of nodes."""
+        await self._changed.wait()
+
+    async def run(self, begin: Begin, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Replays, takes a new epoch, begins, then serves its inbox. Never returns. Raises :class:`Fenced` when
+        another leader took over, ``PortFault`` when the journal is damaged."""
+        try:
+            # The epoch first: from here on nobody else can write what the replay would miss.
+            taken = await self._journal.take_epoch()
+            await self._rebuild()
+            self.epoch = taken.epoch
+            await self._process([Slot(begin, "kernel")])
+            task_status.started()
+            while True:
+                await self._process(await self._inbox.batch())
+        finally:
+            self._inbox.close()
+
+    async def _rebuild(self) -> None:
+        rebuilt = await replay(self._journal)
+        now = self._clock.now()
+        self.state, self.head = rebuilt.state, rebuilt.head
+        self._pending = self.state.copy()
+        self._last = Instant(now.mono_ms, max(rebuilt.wall_ms, now.wall_ms))
+        self.observed = Observed(began_mono_ms=now.mono_ms)
+        self.began_wall_ms = now.wall_ms
+        self.store_ok = True
+
+    async def _process(self, slots: list[Slot]) -> None:
+        try:
+            batch = self._decide(slots)
+        except Exception:  # noqa: BLE001  # the poison guard: one command's bug must not stop the service
+            self._pending = self.state.copy()
+            if len(slots) == 1:
+                _log.exception("command_failed", command=type(slots[0].command).__name__)
+                slots[0].reply(_INTERNAL)
+                return
+            for slot in slots:
+                await self._process([slot])
+            return
+        if batch.rows and not await self._append(batch):
+            self._pending = self.state.copy()
+            for slot, _ in batch.decided:
+                slot.reply(_STORE_DOWN)
+            return
+        self._commit(batch)
+
+    def _decide(self, slots: list[Slot]) -> _Batch:
+        now = self._clock.now()
+        batch = _Batch([], [], self.head, now, event_wall_ms(self._last, now))
+        for slot in slots:
+            decision = decide(self._pending, self.observed, self.policy, slot.command, now)
+            for event in decision.events:
+                row = to_row(batch.head, event, epoch=self.epoch, wall_ms=batch.wall_ms, actor=slot.actor)
+                apply(self._pending, event, epoch=self.epoch)
+                batch.head = batch.head.after(row)
+                batch.rows.append(row)
+            batch.decided.append((slot, decision))
+        return batch
+
+    async def _append(self, batch: _Batch) -> bool:
+        """Whether the batch's rows are durable; an unknown outcome is resolved before this returns."""
+        try:
+            appended = await self._journal.append(self.epoch, self.head, batch.rows)
+        except PortUnavailable as error:
+            _log.error("store_unavailable", problem=str(error))
+            self.store_ok = False
+            return await self._resolve(batch)
+        if appended is Appended.FENCED:
+            raise Fenced(f"another controller took over from epoch {self.epoch}")
+        return True
+
+    async def _resolve(self, batch: _Batch) -> bool:
+        """After an append of unknown outcome: takes a new epoch, so that the old append can't come late, then
+        looks whether the rows are there. Meanwhile new work is refused; what settles waits its turn."""
+        while (found := await self._read_tail()) is None:
+            for slot in self._inbox.drain(1 << 20, urgent=False):
+                slot.reply(_STORE_DOWN)
+            await trio.sleep(_STORE_RETRY_S)
+        epoch, tail = found
+        written = [row.hash for row in tail] == [row.hash for row in batch.rows]
+        if tail and not written:
+            raise Fenced("the journal holds rows that this controller did not write")
+        self.epoch = epoch
+        self.store_ok = True
+        _log.info("store_back", epoch=self.epoch, rows_were_written=written)
+        return written
+
+    async def _read_tail(self) -> tuple[int, list[Row]] | None:
+        try:
+            taken = await self._journal.take_epoch()
+            return taken.epoch, [row async for row in self._journal.read(self.head.sequence)]
+        except PortUnavailable:
+            return None
+
+    def _commit(self, batch: _Batch) -> None:
+        happened = [event for _, decision in batch.decided for event in decision.events]
+        by_row = zip(batch.rows, happened, strict=True)
+        for row, event in by_row:
+            apply(self.state, event, epoch=row.epoch)
+        self.head = batch.head
+        if batch.rows:
+            self._last = Instant(batch.now.mono_ms, batch.wall_ms)
+        for slot, decision in batch.decided:
+            absorb(self.state, self.observed, self.policy, slot.command, decision, batch.now)
+        for listener in self.listeners:
+            listener.events(happened)
+        self._serve_queues(batch.now)
+        for slot, decision in batch.decided:
+            slot.reply(decision.answer)
+        if happened:
+            changed, self._changed = self._changed, trio.Event()
+            changed.set()
+
+    def _serve_queues(self, now: Instant) -> None:
+        granted = grant_waiting(self.state, self.observed, self.policy, now)
+        denied = deny_waiting(self.state, self.observed, self.policy, now)
+        for listener in self.listeners:
+            for one in granted:
+                listener.granted(one)
+            for other in denied:
+                listener.denied(other)
+            for queue in self.observed.queues.values():
+                for place, waiter in enumerate(queue.ordered(now.mono_ms, self.policy.band_age_ms)):
+                    listener.place(waiter.workload, place)

@@ -1,0 +1,108 @@
+"""The operator plane: reads the kernel's committed state, and turns writes into commands."""
+
+from lunanexa_apps.codec import CodecError, structure, unstructure
+from lunanexa_apps.controller.kernel import Kernel
+from lunanexa_apps.controller.status import receipt_document, status_document
+from lunanexa_core.admission.admit import authorise
+from lunanexa_core.canonical import JsonValue
+from lunanexa_core.commands import ApplyDeployment, BeginDrain, RemoveDeployment
+from lunanexa_core.deployment import Deployment, DeploymentSpec
+from lunanexa_core.ids import DeploymentId
+from lunanexa_core.keys import ApiKey, Role, secret_digest
+from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_ports.errors import PortUnavailable
+from lunanexa_ports.operator import Health, OperatorPlane
+
+RECEIPTS_MAX = 500
+
+
+class KernelOperator(OperatorPlane, Health):
+    """Operators' face of the kernel."""
+
+    def __init__(self, kernel: Kernel, version: str) -> None:
+        self._kernel = kernel
+        self._version = version
+
+    def ready(self) -> tuple[bool, tuple[str, ...]]:
+        blockers = []
+        if self._kernel.epoch == 0:
+            blockers.append("starting")
+        if not self._kernel.store_ok:
+            blockers.append("store_unavailable")
+        if self._kernel.observed.draining:
+            blockers.append("draining")
+        return not blockers, tuple(blockers)
+
+    async def status(self, token: str | None) -> JsonValue | Refusal:
+        operator = self._operator(token, Role.OPERATOR, Role.MONITOR, Role.AUDITOR)
+        return operator if isinstance(operator, Refusal) else status_document(self._kernel, self._version)
+
+    async def deployments(self, token: str | None) -> JsonValue | Refusal:
+        operator = self._operator(token, Role.OPERATOR, Role.AUDITOR)
+        if isinstance(operator, Refusal):
+            return operator
+        return {"data": [unstructure(deployment) for _, deployment in sorted(self._kernel.state.deployments.items())]}
+
+    async def apply_deployment(
+        self, token: str | None, name: str, document: JsonValue, if_match: int | None
+    ) -> JsonValue | Refusal:
+        operator = self._operator(token, Role.OPERATOR)
+        if isinstance(operator, Refusal):
+            return operator
+        if not isinstance(document, dict):
+            return Refusal(outcome=Outcome.INVALID_REQUEST, message="the body must be a JSON object")
+        if document.get("deployment", name) != name:
+            return Refusal(
+                outcome=Outcome.INVALID_REQUEST, message="the body names another deployment", param="deployment"
+            )
+        try:
+            spec = structure(DeploymentSpec, {**document, "deployment": name}, closed=True)
+        except CodecError as error:
+            return Refusal(outcome=Outcome.INVALID_REQUEST, message=error.problem, param=error.path.removeprefix("$."))
+        answer = await self._ask(ApplyDeployment(spec=spec, if_match=if_match), operator)
+        if isinstance(answer, Refusal):
+            return answer
+        assert isinstance(answer, Deployment)
+        return {"deployment": answer.spec.deployment, "generation": answer.generation}
+
+    async def remove_deployment(self, token: str | None, name: str) -> JsonValue | Refusal:
+        operator = self._operator(token, Role.OPERATOR)
+        if isinstance(operator, Refusal):
+            return operator
+        answer = await self._ask(RemoveDeployment(DeploymentId(name)), operator)
+        return answer if isinstance(answer, Refusal) else {"deployment": name, "removed": True}
+
+    async def drain(self, token: str | None) -> JsonValue | Refusal:
+        operator = self._operator(token, Role.OPERATOR)
+        if isinstance(operator, Refusal):
+            return operator
+        if not self._kernel.observed.draining:
+            answer = await self._ask(BeginDrain(), operator)
+            if isinstance(answer, Refusal):
+                return answer
+        return {"draining": True, "in_flight": len(self._kernel.state.open)}
+
+    async def receipts(self, token: str | None, limit: int) -> JsonValue | Refusal:
+        operator = self._operator(token, Role.OPERATOR, Role.AUDITOR)
+        if isinstance(operator, Refusal):
+            return operator
+        if not 1 <= limit <= RECEIPTS_MAX:
+            return Refusal(outcome=Outcome.INVALID_REQUEST, message=f"must be 1 to {RECEIPTS_MAX}", param="limit")
+        newest = list(self._kernel.state.receipts.values())[-limit:][::-1]
+        return {"data": [receipt_document(receipt) for receipt in newest]}
+
+    def _operator(self, token: str | None, *roles: Role) -> ApiKey | Refusal:
+        digest = secret_digest(token or "")
+        found = authorise(self._kernel.state, digest, roles[0], self._kernel.now())
+        for role in roles[1:]:
+            if not isinstance(found, Refusal):
+                break
+            other = authorise(self._kernel.state, digest, role, self._kernel.now())
+            found = found if isinstance(other, Refusal) else other
+        return found
+
+    async def _ask(self, command: ApplyDeployment | RemoveDeployment | BeginDrain, operator: ApiKey) -> object:
+        try:
+            return await self._kernel.ask(command, operator.key)
+        except PortUnavailable:
+            return Refusal(outcome=Outcome.STORE_UNAVAILABLE, message="the controller is ending")

@@ -1,0 +1,66 @@
+"""The controller's services around one kernel, in the order in which they may rely on each other."""
+
+from collections.abc import Awaitable, Callable
+
+import attrs
+import trio
+
+from lunanexa_apps.controller.dispatch import KernelDispatch
+from lunanexa_apps.controller.janitor import run_janitor, run_reconciliation
+from lunanexa_apps.controller.kernel import Kernel
+from lunanexa_apps.controller.nodes import KernelNodePlane
+from lunanexa_apps.controller.operator import KernelOperator
+from lunanexa_core.commands import Begin
+from lunanexa_core.policy import Policy
+from lunanexa_ports.clock import Clock
+from lunanexa_ports.ids import IdSource
+from lunanexa_ports.journal import Journal
+from lunanexa_ports.signing import Signer, Verifier
+
+
+@attrs.frozen(kw_only=True)
+class ControllerPorts:
+    """What the controller needs of the world."""
+
+    journal: Journal
+    clock: Clock
+    ids: IdSource
+    signer: Signer
+    verifier: Verifier
+
+
+@attrs.frozen(kw_only=True)
+class Controller:
+    """The faces of a running controller, for whoever puts sockets or memory streams before them."""
+
+    kernel: Kernel
+    dispatch: KernelDispatch
+    operator: KernelOperator
+    nodes: KernelNodePlane
+
+
+async def run_controller(
+    ports: ControllerPorts,
+    policy: Policy,
+    begin: Begin,
+    engine_secret: str,
+    serve: Callable[[Controller], Awaitable[None]],
+    *,
+    task_status: trio.TaskStatus[Controller] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Runs kernel, janitor and reconciliation, and ``serve`` (gateway and listeners) inside them; returns when
+    ``serve`` does: the faces are closed before the kernel is."""
+    kernel = Kernel(ports.journal, ports.clock, policy)
+    controller = Controller(
+        kernel=kernel,
+        dispatch=KernelDispatch(kernel, engine_secret),
+        operator=KernelOperator(kernel, begin.version),
+        nodes=KernelNodePlane(kernel, ports.signer, ports.verifier, engine_secret),
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(kernel.run, begin)
+        await nursery.start(run_janitor, kernel)
+        await nursery.start(run_reconciliation, kernel, ports.ids)
+        task_status.started(controller)
+        await serve(controller)
+        nursery.cancel_scope.cancel("the controller has stopped serving")

@@ -1,0 +1,161 @@
+"""The status document: everything on one page, for people and for ``lunanexa status``."""
+
+from lunanexa_apps.codec import unstructure
+from lunanexa_apps.controller.kernel import Kernel
+from lunanexa_core.canonical import JsonValue
+from lunanexa_core.deployment import Deployment
+from lunanexa_core.ids import AssignmentId
+from lunanexa_core.placement.reconcile import refusals
+from lunanexa_core.routing.routable import routable_replicas, why_not_routable
+from lunanexa_core.southbound.heartbeat import ReplicaReport
+from lunanexa_core.state import Node, Totals
+from lunanexa_core.workload import Receipt
+
+_RECEIPTS = 10
+
+
+def status_document(kernel: Kernel, version: str) -> JsonValue:
+    """What is, at this instant. Ages are milliseconds by the controller's own clock."""
+    state = kernel.state
+    totals = Totals()
+    for tenant in state.totals.values():
+        totals = Totals(
+            requests=totals.requests + tenant.requests,
+            succeeded=totals.succeeded + tenant.succeeded,
+            failed=totals.failed + tenant.failed,
+            cancelled=totals.cancelled + tenant.cancelled,
+            usage=totals.usage.plus(tenant.usage),
+        )
+    return {
+        "version": version,
+        "cluster": state.cluster,
+        "epoch": state.epoch,
+        "sequence": kernel.head.sequence,
+        "draining": kernel.observed.draining,
+        "store_ok": kernel.store_ok,
+        "nodes": [_node(kernel, node) for _, node in sorted(state.nodes.items())],
+        "deployments": [_deployment(kernel, deployment) for _, deployment in sorted(state.deployments.items())],
+        "usage": {
+            "requests": totals.requests,
+            "succeeded": totals.succeeded,
+            "failed": totals.failed,
+            "cancelled": totals.cancelled,
+            "input_tokens": totals.usage.input_tokens,
+            "output_tokens": totals.usage.output_tokens,
+            "estimated": totals.usage.estimated,
+        },
+        "receipts": [receipt_document(receipt) for receipt in list(state.receipts.values())[-_RECEIPTS:][::-1]],
+    }
+
+
+def receipt_document(receipt: Receipt) -> JsonValue:
+    """A receipt as operators see it."""
+    settlement = receipt.settlement
+    return {
+        "workload": receipt.workload,
+        "request": receipt.request,
+        "tenant": receipt.tenant,
+        "key": receipt.key,
+        "alias": receipt.alias,
+        "dialect": receipt.dialect.value,
+        "state": receipt.state.value,
+        "outcome": None if settlement.outcome is None else settlement.outcome.value,
+        "detail": settlement.detail,
+        "input_tokens": settlement.usage.input_tokens,
+        "output_tokens": settlement.usage.output_tokens,
+        "estimated": settlement.usage.estimated,
+        "queue_ms": settlement.queue_ms,
+        "first_output_ms": settlement.first_output_ms,
+        "total_ms": settlement.total_ms,
+        "attempts": unstructure(settlement.attempts),
+    }
+
+
+def _node(kernel: Kernel, node: Node) -> JsonValue:
+    reading = kernel.observed.nodes.get(node.node)
+    heartbeat = None if reading is None else reading.heartbeat
+    return {
+        "node": node.node,
+        "state": node.liveness.value,
+        "directive": node.directive.value,
+        "enrolled": node.public_key is not None,
+        "boot": node.boot,
+        "generation": node.generation,
+        "agent_version": node.agent_version,
+        "heartbeat_age_ms": None if reading is None else kernel.now().mono_ms - reading.arrived_mono_ms,
+        "available_mib": None if heartbeat is None else heartbeat.available_mib,
+        "total_mib": None if heartbeat is None else heartbeat.total_mib,
+    }
+
+
+def _deployment(kernel: Kernel, deployment: Deployment) -> JsonValue:
+    state, observed, spec = kernel.state, kernel.observed, deployment.spec
+    now = kernel.now()
+    routable = routable_replicas(state, observed, kernel.policy, spec.deployment, now)
+    queue = observed.queues.get(spec.deployment)
+    own = [key for key, assignment in sorted(state.assignments.items()) if assignment.deployment == spec.deployment]
+    placement: dict[str, JsonValue] = {}
+    if len(own) < spec.replicas:
+        placement = {
+            node: [reason.value for reason in reasons] for node, reasons in refusals(state, deployment).items()
+        }
+    return {
+        "deployment": spec.deployment,
+        "alias": spec.alias,
+        "generation": deployment.generation,
+        "driver": spec.engine.driver,
+        "served_name": spec.engine.served_name,
+        "adopted": spec.engine.url is not None,
+        "ready": bool(routable),
+        "queue": {
+            "waiting": 0 if queue is None else len(queue),
+            "running": sum(1 for held in observed.held.values() if held.deployment == spec.deployment),
+            "slots": sum(report.slots for report in routable),
+            "limit": kernel.policy.queue_requests_max,
+        },
+        "replicas_wanted": spec.replicas,
+        "not_placed": placement,
+        "replicas": [_replica(kernel, assignment_id) for assignment_id in own],
+    }
+
+
+def _replica(kernel: Kernel, assignment_id: AssignmentId) -> JsonValue:
+    assignment = kernel.state.assignments[assignment_id]
+    document: dict[str, JsonValue] = {
+        "assignment": assignment_id,
+        "node": assignment.node,
+        "generation": assignment.generation,
+        "state": "assigned",
+        "start": None,
+        "identity": None,
+        "pid": None,
+        "slots": 0,
+        "restarts": 0,
+        "exit": None,
+        "running": None,
+        "waiting": None,
+        "routable": False,
+        "not_routable": None,
+    }
+    report = kernel.state.replicas.get(assignment_id)
+    if report is not None:
+        document |= _reported(kernel, report)
+    return document
+
+
+def _reported(kernel: Kernel, report: ReplicaReport) -> dict[str, JsonValue]:
+    newest = kernel.observed.replicas.get(report.assignment, report)
+    reason = why_not_routable(kernel.state, kernel.observed, kernel.policy, report, kernel.now())
+    return {
+        "state": report.state.value,
+        "start": report.start,
+        "identity": report.identity.value,
+        "pid": report.pid,
+        "slots": report.slots,
+        "restarts": report.restarts,
+        "exit": unstructure(newest.exit),
+        "running": newest.readings.running,
+        "waiting": newest.readings.waiting,
+        "routable": reason is None,
+        "not_routable": None if reason is None else reason.value,
+    }

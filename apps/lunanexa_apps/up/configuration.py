@@ -1,0 +1,116 @@
+"""The settings of the command line: what ``lunanexa up`` serves and how, and where the other commands look."""
+
+import enum
+import os
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from lunanexa_apps.setting_kinds import Address, Choice, HostPort, HttpUrl, Integer, Path, Secret, SecretText, Text
+from lunanexa_apps.settings import ConfigFile, Loaded, load, read_config, setting
+
+CONFIG_VARIABLE: Final = "LUNANEXA_CONFIG"
+FOREIGN_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "LUNANEXA_SUPERVISOR_FD", "LUNANEXA_ENGINE_API_KEY"})
+"""Variables of ours that configure something else than these settings."""
+
+
+class LogLevel(enum.Enum):
+    """How much is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(enum.Enum):
+    """What a log line looks like; ``auto``: for people when standard error is a terminal, else JSON."""
+
+    AUTO = "auto"
+    HUMAN = "human"
+    JSON = "json"
+
+
+def default_data_dir(environment: Mapping[str, str]) -> str:
+    """``$XDG_DATA_HOME/lunanexa``, after the XDG Base Directory Specification."""
+    base = environment.get("XDG_DATA_HOME") or os.path.join(_home(environment), ".local", "share")
+    return os.path.join(base, "lunanexa")
+
+
+def default_config_path(environment: Mapping[str, str]) -> str:
+    """``$XDG_CONFIG_HOME/lunanexa/config.toml``."""
+    base = environment.get("XDG_CONFIG_HOME") or os.path.join(_home(environment), ".config")
+    return os.path.join(base, "lunanexa", "config.toml")
+
+
+def _home(environment: Mapping[str, str]) -> str:
+    return environment.get("HOME") or os.path.expanduser("~")
+
+
+@attrs.frozen(kw_only=True)
+class CommandSettings:
+    """Everything that the ``lunanexa`` program can be told. One file serves all its commands."""
+
+    data_dir: str = attrs.field(
+        default="", metadata=setting(Path(), "where everything of this installation lies", computed=default_data_dir)
+    )
+    listen: HostPort = attrs.field(
+        default=HostPort("127.0.0.1", 8400), metadata=setting(Address(), "address that clients call")
+    )
+    model: str | None = attrs.field(default=None, metadata=setting(Path(), "model file (GGUF) to serve"))
+    engine: str | None = attrs.field(default=None, metadata=setting(Text(), "engine driver to use"))
+    engine_binary: str | None = attrs.field(
+        default=None, metadata=setting(Path(), "engine program, where it is not on PATH")
+    )
+    adopt: str | None = attrs.field(
+        default=None, metadata=setting(HttpUrl(), "serve an OpenAI-compatible server that runs already")
+    )
+    alias: str | None = attrs.field(
+        default=None, metadata=setting(Text(), "name under which clients ask for the model")
+    )
+    slots: int | None = attrs.field(
+        default=None, metadata=setting(Integer(1, 4096), "requests that the engine works on at once")
+    )
+    context_tokens: int | None = attrs.field(
+        default=None, metadata=setting(Integer(16, 10_000_000), "context of one request, in tokens")
+    )
+    queue_requests_max: int = attrs.field(
+        default=256, metadata=setting(Integer(0, 1_000_000), "requests that may wait for a slot")
+    )
+    queue_wait_ms: int = attrs.field(
+        default=60_000, metadata=setting(Integer(0, 86_400_000), "longest wait in the queue")
+    )
+    default_deadline_ms: int = attrs.field(
+        default=600_000, metadata=setting(Integer(1, 86_400_000), "time for a whole request that names no deadline")
+    )
+    body_limit_bytes: int = attrs.field(
+        default=32 << 20, metadata=setting(Integer(1_024, 1 << 30), "largest request body")
+    )
+    log_level: LogLevel | None = attrs.field(
+        default=None, metadata=setting(Choice(LogLevel), "how much is logged; unset: info, on a terminal warning")
+    )
+    log_format: LogFormat = attrs.field(
+        default=LogFormat.AUTO, metadata=setting(Choice(LogFormat), "what a log line looks like")
+    )
+    url: str | None = attrs.field(
+        default=None, metadata=setting(HttpUrl(), "controller that status and invoke talk to")
+    )
+    token: Secret | None = attrs.field(default=None, metadata=setting(SecretText(), "key or operator token for it"))
+
+
+def find_config(path: str | None, environment: Mapping[str, str]) -> ConfigFile | None:
+    """The configuration file: the one named, else the default one if it exists. Raises ``SettingsError``."""
+    named = path or environment.get(CONFIG_VARIABLE)
+    if named:
+        return read_config(named)
+    usual = default_config_path(environment)
+    return read_config(usual) if os.path.exists(usual) else None
+
+
+def load_command_settings(
+    flags: Mapping[str, str | None], environment: Mapping[str, str], *, config_path: str | None = None
+) -> Loaded[CommandSettings]:
+    """Settings of this process. Raises ``SettingsError``."""
+    config = find_config(config_path, environment)
+    return load(CommandSettings, flags=flags, environment=environment, config=config, foreign=FOREIGN_VARIABLES)

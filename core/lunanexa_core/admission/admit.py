@@ -1,0 +1,93 @@
+"""May this request come in? One pass of checks, all or nothing; after a refusal nothing is held."""
+
+import hmac
+
+from lunanexa_core.drivers.catalog import DRIVERS
+from lunanexa_core.events import WorkloadAdmitted
+from lunanexa_core.ids import Alias
+from lunanexa_core.keys import ApiKey, Role
+from lunanexa_core.observed import Observed
+from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.policy import Policy
+from lunanexa_core.routing.routable import replicas_of, routable_replicas
+from lunanexa_core.southbound.heartbeat import ReplicaState
+from lunanexa_core.state import State
+from lunanexa_core.time import Instant
+from lunanexa_core.workload import WorkloadRequest
+
+KEY_REFUSED = Refusal(outcome=Outcome.INVALID_API_KEY, message="the API key is missing, unknown, expired or revoked")
+
+
+def authenticate(state: State, digest: str, now: Instant) -> ApiKey | Refusal:
+    """The key in force whose secret has this digest."""
+    key_id = state.key_of_digest.get(digest)
+    if key_id is None:
+        return KEY_REFUSED
+    key = state.keys[key_id]
+    expired = key.expires_wall_ms is not None and now.wall_ms >= key.expires_wall_ms
+    if expired or not hmac.compare_digest(key.digest, digest):
+        return KEY_REFUSED
+    return key
+
+
+def authorise(state: State, digest: str, role: Role, now: Instant) -> ApiKey | Refusal:
+    """The key, if it holds ``role``."""
+    key = authenticate(state, digest, now)
+    if isinstance(key, Refusal) or role in key.roles:
+        return key
+    return Refusal(outcome=Outcome.PERMISSION_DENIED, message=f"this key does not hold the role {role.value!r}")
+
+
+def may_use(key: ApiKey, alias: Alias) -> bool:
+    """Whether the alias exists for this key."""
+    return not key.aliases or alias in key.aliases
+
+
+def admit(
+    state: State, observed: Observed, policy: Policy, request: WorkloadRequest, now: Instant
+) -> WorkloadAdmitted | Refusal:
+    """The admission, or the first reason against it. The order is: who asks, for what, may it, can it."""
+    key = authorise(state, request.key_digest, Role.INFERENCE, now)
+    if isinstance(key, Refusal):
+        return key
+    deployment_id = state.deployment_of_alias.get(request.alias)
+    if deployment_id is None or not may_use(key, request.alias):
+        return Refusal(
+            outcome=Outcome.MODEL_NOT_FOUND,
+            message=f"the model {request.alias[:256]!r} does not exist or this key may not use it",
+            param="model",
+        )
+    deployment = state.deployments[deployment_id]
+    if request.dialect not in DRIVERS[deployment.spec.engine.driver].capabilities.dialects:
+        return Refusal(
+            outcome=Outcome.UNSUPPORTED_ENDPOINT,
+            message=f"the model {request.alias!r} does not serve {request.dialect.path}",
+        )
+    if observed.draining:
+        return Refusal(outcome=Outcome.DRAINING, message="the service is draining and takes no new work")
+    if observed.sessions.get(request.session, -1) <= now.mono_ms:
+        return Refusal(outcome=Outcome.STARTING, message="the gateway has no session yet")
+    if request.workload in state.open or request.workload in state.receipts:
+        return Refusal(outcome=Outcome.WORKLOAD_ACTIVE, message="a workload of this id exists already")
+    replicas = routable_replicas(state, observed, policy, deployment_id, now)
+    if not replicas:
+        return _why_none(state, request)
+    if key.concurrency is not None and state.open_of_key.get(key.key, 0) >= key.concurrency:
+        return Refusal(
+            outcome=Outcome.RATE_LIMITED, message=f"this key may have {key.concurrency} requests in progress at once"
+        )
+    room = sum(report.slots for report in replicas) + policy.queue_requests_max
+    if state.open_of_deployment.get(deployment_id, 0) >= room:
+        return Refusal(outcome=Outcome.QUEUE_FULL, message=f"{policy.queue_requests_max} requests wait already")
+    return WorkloadAdmitted(request=request, key=key.key, tenant=key.tenant, deployment=deployment_id)
+
+
+def _why_none(state: State, request: WorkloadRequest) -> Refusal:
+    """Nothing can serve the alias now: what an ordinary caller may know of it."""
+    deployment_id = state.deployment_of_alias[request.alias]
+    states = {report.state for report in replicas_of(state, deployment_id)}
+    if not any(assignment.deployment == deployment_id for assignment in state.assignments.values()):
+        return Refusal(outcome=Outcome.NO_PLACEMENT, message="no node can take this model now")
+    if states and states <= {ReplicaState.FAILED}:
+        return Refusal(outcome=Outcome.NO_CAPACITY, message="no replica of this model is running")
+    return Refusal(outcome=Outcome.STARTING, message="the model is starting")

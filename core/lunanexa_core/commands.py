@@ -1,0 +1,117 @@
+"""The commands: everything that may be asked of the kernel. Fresh identifiers come along as arguments."""
+
+from typing import TypeAlias
+
+import attrs
+
+from lunanexa_core.deployment import DeploymentSpec
+from lunanexa_core.ids import AssignmentId, ClusterId, DeploymentId, NodeId, SessionId, WorkloadId
+from lunanexa_core.keys import ApiKey
+from lunanexa_core.southbound.heartbeat import Heartbeat
+from lunanexa_core.workload import Attempt, Settlement, WorkloadRequest
+
+
+@attrs.frozen(kw_only=True)
+class Begin:
+    """The first command of a leader: names the cluster once, and brings what the installation holds:
+    its keys and the nodes that it expects."""
+
+    cluster: ClusterId
+    version: str
+    keys: tuple[ApiKey, ...] = ()
+    nodes: tuple[tuple[NodeId, str], ...] = ()
+    """Node id and the digest of its installation key."""
+
+
+@attrs.frozen(kw_only=True)
+class ApplyDeployment:
+    """Create or change a deployment. ``if_match``: only from this generation (0: only when new)."""
+
+    spec: DeploymentSpec
+    if_match: int | None = None
+
+
+@attrs.frozen
+class RemoveDeployment:
+    """Serve it no more."""
+
+    deployment: DeploymentId
+
+
+@attrs.frozen
+class Reconcile:
+    """Bring assignments in line with deployments. ``fresh`` are identifiers for what must be placed;
+    what does not find one waits for the next round."""
+
+    fresh: tuple[AssignmentId, ...]
+
+
+@attrs.frozen(kw_only=True)
+class EnrolNode:
+    """A registered node brings its signing key (its bearer secret was checked)."""
+
+    node: NodeId
+    public_key: str
+    agent_version: str
+
+
+@attrs.frozen
+class ReportHeartbeat:
+    """A heartbeat whose signature was verified."""
+
+    heartbeat: Heartbeat
+
+
+@attrs.frozen
+class OpenSession:
+    """A gateway opens or renews its session."""
+
+    session: SessionId
+
+
+@attrs.frozen
+class AdmitWorkload:
+    """A caller asks for work."""
+
+    request: WorkloadRequest
+
+
+@attrs.frozen
+class SettleWorkload:
+    """A gateway tells how a workload ended."""
+
+    settlement: Settlement
+
+
+@attrs.frozen
+class FailAttempt:
+    """A gateway gives a grant back and asks for another replica."""
+
+    workload: WorkloadId
+    attempt: Attempt
+
+
+@attrs.frozen
+class BeginDrain:
+    """Admit nothing new in this process from now on."""
+
+
+@attrs.frozen
+class Tick:
+    """Time passed: the janitor turns what has expired into events."""
+
+
+Command: TypeAlias = (
+    Begin
+    | ApplyDeployment
+    | RemoveDeployment
+    | Reconcile
+    | EnrolNode
+    | ReportHeartbeat
+    | OpenSession
+    | AdmitWorkload
+    | SettleWorkload
+    | FailAttempt
+    | BeginDrain
+    | Tick
+)

@@ -1,0 +1,212 @@
+"""The events: what was decided, for ever. An event is the audit record and what ``apply`` replays.
+
+Each kind has a name, a version and a chain. Old versions are lifted by pure upcasters that stay here;
+an unknown kind or a newer version stops the process, because replaying without it would be a guess.
+"""
+
+import enum
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from lunanexa_core.deployment import Assignment, Deployment
+from lunanexa_core.ids import AssignmentId, BootId, ClusterId, DeploymentId, KeyId, NodeId, TenantId
+from lunanexa_core.journal import Chain
+from lunanexa_core.keys import ApiKey
+from lunanexa_core.southbound.heartbeat import ReplicaReport
+from lunanexa_core.workload import Receipt, WorkloadRequest
+
+
+class Liveness(enum.Enum):
+    """What the controller thinks of a node, by its own clock since the last heartbeat arrived."""
+
+    UNKNOWN = "unknown"
+    READY = "ready"
+    SUSPECT = "suspect"
+    LOST = "lost"
+
+
+@attrs.frozen
+class ClusterCreated:
+    """The first event of a journal."""
+
+    cluster: ClusterId
+
+
+@attrs.frozen
+class EpochBegan:
+    """A leader began; the epoch is the row's own."""
+
+    version: str
+
+
+@attrs.frozen
+class KeyCreated:
+    """A key came into force."""
+
+    key: ApiKey
+
+
+@attrs.frozen
+class KeyRevoked:
+    """A key is void from here on."""
+
+    key: KeyId
+
+
+@attrs.frozen
+class NodeRegistered:
+    """An operator (or the installation) expects a node, which will prove itself by this bearer secret."""
+
+    node: NodeId
+    bearer_digest: str
+
+
+@attrs.frozen(kw_only=True)
+class NodeEnrolled:
+    """A node brought its signing key; from now on its reports must bear that signature."""
+
+    node: NodeId
+    public_key: str
+    agent_version: str
+
+
+@attrs.frozen
+class NodeBooted:
+    """A node's agent reports from a new boot; reports of earlier boots are refused from here on."""
+
+    node: NodeId
+    boot: BootId
+
+
+@attrs.frozen
+class LivenessChanged:
+    """The controller changed its mind about a node."""
+
+    node: NodeId
+    liveness: Liveness
+
+
+@attrs.frozen
+class DeploymentApplied:
+    """An operator wants this served, in this generation."""
+
+    deployment: Deployment
+
+
+@attrs.frozen
+class DeploymentRemoved:
+    """An operator wants it served no more."""
+
+    deployment: DeploymentId
+
+
+@attrs.frozen
+class AssignmentPlaced:
+    """A replica shall run there (also: the same place in a newer generation)."""
+
+    assignment: Assignment
+
+
+@attrs.frozen
+class AssignmentRemoved:
+    """A replica shall run no more."""
+
+    assignment: AssignmentId
+
+
+@attrs.frozen
+class ReplicaChanged:
+    """A node reported another state of a replica. Readings and log lines are never in it."""
+
+    node: NodeId
+    report: ReplicaReport
+
+
+@attrs.frozen(kw_only=True)
+class WorkloadAdmitted:
+    """A workload is ours until its receipt."""
+
+    request: WorkloadRequest
+    key: KeyId
+    tenant: TenantId
+    deployment: DeploymentId
+
+
+@attrs.frozen
+class WorkloadSettled:
+    """The one receipt of a workload."""
+
+    receipt: Receipt
+
+
+Event: TypeAlias = (
+    ClusterCreated
+    | EpochBegan
+    | KeyCreated
+    | KeyRevoked
+    | NodeRegistered
+    | NodeEnrolled
+    | NodeBooted
+    | LivenessChanged
+    | DeploymentApplied
+    | DeploymentRemoved
+    | AssignmentPlaced
+    | AssignmentRemoved
+    | ReplicaChanged
+    | WorkloadAdmitted
+    | WorkloadSettled
+)
+
+
+@attrs.frozen(kw_only=True)
+class EventKind:
+    """How one kind is written. ``target`` names what the event is about, for queries."""
+
+    action: str
+    type: type[Any]
+    chain: Chain
+    target: Callable[[Any], str]
+    version: int = 1
+
+
+def _kind(action: str, kind: type[Any], target: Callable[[Any], str], chain: Chain = Chain.JOURNAL) -> EventKind:
+    return EventKind(action=action, type=kind, chain=chain, target=target)
+
+
+KINDS: Final = (
+    _kind("cluster.created", ClusterCreated, lambda event: event.cluster),
+    _kind("epoch.began", EpochBegan, lambda _event: "kernel"),
+    _kind("key.created", KeyCreated, lambda event: event.key.key),
+    _kind("key.revoked", KeyRevoked, lambda event: event.key),
+    _kind("node.registered", NodeRegistered, lambda event: event.node),
+    _kind("node.enrolled", NodeEnrolled, lambda event: event.node),
+    _kind("node.booted", NodeBooted, lambda event: event.node),
+    _kind("node.liveness_changed", LivenessChanged, lambda event: event.node),
+    _kind("deployment.applied", DeploymentApplied, lambda event: event.deployment.spec.deployment),
+    _kind("deployment.removed", DeploymentRemoved, lambda event: event.deployment),
+    _kind("assignment.placed", AssignmentPlaced, lambda event: event.assignment.assignment),
+    _kind("assignment.removed", AssignmentRemoved, lambda event: event.assignment),
+    _kind("replica.changed", ReplicaChanged, lambda event: event.report.assignment),
+    _kind("workload.admitted", WorkloadAdmitted, lambda event: event.request.workload, Chain.LEDGER),
+    _kind("workload.settled", WorkloadSettled, lambda event: event.receipt.workload, Chain.LEDGER),
+)
+
+KIND_OF_TYPE: Final = {kind.type: kind for kind in KINDS}
+KIND_OF_ACTION: Final = {kind.action: kind for kind in KINDS}
+
+
+class UnknownEvent(Exception):
+    """The journal holds an event that this version can't replay; a newer version wrote it."""
+
+
+def kind_for(action: str, version: int) -> EventKind:
+    """The kind that reads ``action``. Raises :class:`UnknownEvent` with what mends it."""
+    kind = KIND_OF_ACTION.get(action)
+    if kind is None or version > kind.version:
+        raise UnknownEvent(
+            f"the journal holds {action!r} in version {version}, which this version of lunanexa can't read: "
+            "start the version that wrote it, or a newer one"
+        )
+    return kind

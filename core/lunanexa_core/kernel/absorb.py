@@ -1,0 +1,87 @@
+"""``absorb``: what a command that took effect changes in ``observed``, after its events are durable."""
+
+from lunanexa_core import commands
+from lunanexa_core.admission.queue import Waiter
+from lunanexa_core.commands import Command
+from lunanexa_core.events import Event, WorkloadSettled
+from lunanexa_core.kernel.decide import Decision
+from lunanexa_core.observed import NodeReading, Observed
+from lunanexa_core.outcomes import Refusal
+from lunanexa_core.policy import Policy
+from lunanexa_core.southbound.heartbeat import Heartbeat
+from lunanexa_core.state import State
+from lunanexa_core.time import Instant
+from lunanexa_core.workload import WorkloadRequest
+
+
+def absorb(
+    state: State, observed: Observed, policy: Policy, command: Command, decision: Decision, now: Instant
+) -> None:
+    """Changes ``observed`` by one decided command; ``state`` holds its events already."""
+    for event in decision.events:
+        _forget_settled(observed, event)
+    if isinstance(decision.answer, Refusal):
+        return
+    match command:
+        case commands.OpenSession(session=session):
+            observed.sessions[session] = now.mono_ms + policy.session_lease_ms
+        case commands.AdmitWorkload(request=request):
+            _enqueue(state, observed, request, now)
+        case commands.ReportHeartbeat(heartbeat=heartbeat):
+            _hear(observed, heartbeat, now)
+        case commands.FailAttempt():
+            _enqueue_again(state, observed, command, now)
+        case commands.BeginDrain():
+            observed.draining = True
+        case commands.Tick():
+            lapsed = [session for session, until in observed.sessions.items() if until <= now.mono_ms]
+            for session in lapsed:
+                del observed.sessions[session]
+        case _:
+            pass
+
+
+def _forget_settled(observed: Observed, event: Event) -> None:
+    if isinstance(event, WorkloadSettled):
+        observed.forget(event.receipt.workload)
+
+
+def _enqueue(state: State, observed: Observed, request: WorkloadRequest, now: Instant) -> None:
+    observed.admissions += 1
+    observed.admitted_mono_ms[request.workload] = now.mono_ms
+    observed.queue(state.open[request.workload].deployment).offer(
+        Waiter(
+            workload=request.workload,
+            band=request.priority.band,
+            arrived_mono_ms=now.mono_ms,
+            deadline_mono_ms=now.mono_ms + request.deadline_ms,
+            order=observed.admissions,
+        )
+    )
+
+
+def _enqueue_again(state: State, observed: Observed, command: commands.FailAttempt, now: Instant) -> None:
+    """Back into the queue with its old arrival time, which puts it before those who came after it."""
+    workload = state.open.get(command.workload)
+    held = observed.release(command.workload)
+    if workload is None or held is None:
+        return
+    arrived_mono_ms = observed.admitted_mono_ms.get(command.workload, now.mono_ms)
+    observed.queue(workload.deployment).offer(
+        Waiter(
+            workload=command.workload,
+            band=workload.request.priority.band,
+            arrived_mono_ms=arrived_mono_ms,
+            deadline_mono_ms=arrived_mono_ms + workload.request.deadline_ms,
+            order=0,
+            excluded=frozenset({held.start, command.attempt.start}),
+        )
+    )
+
+
+def _hear(observed: Observed, heartbeat: Heartbeat, now: Instant) -> None:
+    observed.nodes[heartbeat.node] = NodeReading(
+        boot=heartbeat.boot, sequence=heartbeat.sequence, arrived_mono_ms=now.mono_ms, heartbeat=heartbeat
+    )
+    for report in heartbeat.replicas:
+        observed.replicas[report.assignment] = report

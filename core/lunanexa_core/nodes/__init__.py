@@ -1,0 +1,1 @@
+"""What the controller concludes about nodes: from their reports, and from their silence."""

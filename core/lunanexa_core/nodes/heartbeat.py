@@ -1,0 +1,60 @@
+"""A heartbeat against what is known: refused, or turned into events where a state changes."""
+
+import attrs
+
+from lunanexa_core.events import Event, Liveness, LivenessChanged, NodeBooted, ReplicaChanged
+from lunanexa_core.ids import NodeId
+from lunanexa_core.observed import Observed
+from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.southbound.heartbeat import EngineReadings, Heartbeat, ReplicaReport, ReplicaState
+from lunanexa_core.state import State
+
+REPLICAS_MAX = 256
+"""Reports that one heartbeat may carry."""
+
+
+def journaled(report: ReplicaReport) -> ReplicaReport:
+    """A report as an event keeps it: without readings, and without log lines, which may hold payloads."""
+    exit_reason = None if report.exit is None else attrs.evolve(report.exit, last_lines=())
+    return attrs.evolve(report, readings=EngineReadings(), exit=exit_reason)
+
+
+def heartbeat_events(state: State, observed: Observed, heartbeat: Heartbeat) -> list[Event] | Refusal:
+    """What a heartbeat changes. Its node is enrolled and its signature was verified."""
+    node = state.nodes[heartbeat.node]
+    reading = observed.nodes.get(heartbeat.node)
+    if reading is not None and reading.boot == heartbeat.boot and heartbeat.sequence <= reading.sequence:
+        return Refusal(outcome=Outcome.STALE_GENERATION, message="the heartbeat is not newer than the last one")
+    if heartbeat.boot in node.past_boots:
+        return Refusal(outcome=Outcome.STALE_GENERATION, message="the heartbeat is of a superseded boot")
+    if len(heartbeat.replicas) > REPLICAS_MAX:
+        return Refusal(outcome=Outcome.INVALID_REQUEST, message=f"more than {REPLICAS_MAX} replicas in one heartbeat")
+    events: list[Event] = []
+    if node.boot != heartbeat.boot:
+        events.append(NodeBooted(heartbeat.node, heartbeat.boot))
+    if node.liveness is not Liveness.READY:
+        events.append(LivenessChanged(heartbeat.node, Liveness.READY))
+    events.extend(_replica_events(state, heartbeat))
+    return events
+
+
+def _replica_events(state: State, heartbeat: Heartbeat) -> list[Event]:
+    events: list[Event] = []
+    seen = set()
+    for report in heartbeat.replicas:
+        owner = state.replica_node.get(report.assignment)
+        assignment = state.assignments.get(report.assignment)
+        assigned_to: NodeId | None = owner if assignment is None else assignment.node
+        if assigned_to not in (None, heartbeat.node) or report.assignment in seen:
+            continue  # A node may only speak of what was assigned to it.
+        if assigned_to is None and report.state is ReplicaState.ABSENT:
+            continue
+        seen.add(report.assignment)
+        kept = journaled(report)
+        if state.replicas.get(report.assignment) != kept:
+            events.append(ReplicaChanged(heartbeat.node, kept))
+    for assignment_id, node_id in state.replica_node.items():
+        if node_id == heartbeat.node and assignment_id not in seen:
+            gone = attrs.evolve(state.replicas[assignment_id], state=ReplicaState.ABSENT)
+            events.append(ReplicaChanged(heartbeat.node, gone))
+    return events

@@ -1,0 +1,34 @@
+"""What silence means: suspect after three missed heartbeats, lost after the lease, by our own clock.
+
+A new leader waits a whole lease from its beginning before it calls any node lost.
+"""
+
+from lunanexa_core.events import Liveness, LivenessChanged
+from lunanexa_core.ids import NodeId
+from lunanexa_core.observed import Observed
+from lunanexa_core.policy import Policy
+from lunanexa_core.state import State
+from lunanexa_core.time import Instant
+
+
+def judge(observed: Observed, policy: Policy, node: NodeId, now: Instant) -> Liveness:
+    """What a node is at this instant."""
+    reading = observed.nodes.get(node)
+    silent_ms = now.mono_ms - (observed.began_mono_ms if reading is None else reading.arrived_mono_ms)
+    if silent_ms >= policy.node_lease_ms:
+        return Liveness.LOST
+    if silent_ms >= policy.node_suspect_ms:
+        return Liveness.SUSPECT
+    return Liveness.READY if reading is not None else Liveness.UNKNOWN
+
+
+def liveness_events(state: State, observed: Observed, policy: Policy, now: Instant) -> list[LivenessChanged]:
+    """Changes for the worse; for the better only a heartbeat counts."""
+    events: list[LivenessChanged] = []
+    for node_id, node in state.nodes.items():
+        if node.public_key is None:
+            continue
+        verdict = judge(observed, policy, node_id, now)
+        if verdict in (Liveness.SUSPECT, Liveness.LOST) and verdict is not node.liveness:
+            events.append(LivenessChanged(node_id, verdict))
+    return events

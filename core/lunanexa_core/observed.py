@@ -1,0 +1,77 @@
+"""What the kernel knows and never journals: arrivals, readings, sessions, queue places and grants.
+
+``apply`` never reads it. After a restart it begins empty, and nothing is served on what it does not know.
+"""
+
+import attrs
+
+from lunanexa_core.admission.queue import ServiceQueue
+from lunanexa_core.ids import AssignmentId, BootId, DeploymentId, NodeId, SessionId, StartId, WorkloadId
+from lunanexa_core.southbound.heartbeat import Heartbeat, ReplicaReport
+
+
+@attrs.frozen(kw_only=True)
+class NodeReading:
+    """The newest heartbeat of a node, and when it arrived by our own clock."""
+
+    boot: BootId
+    sequence: int
+    arrived_mono_ms: int
+    heartbeat: Heartbeat
+
+
+@attrs.frozen(kw_only=True)
+class Held:
+    """A grant in use: a slot of one replica."""
+
+    start: StartId
+    deployment: DeploymentId
+    granted_mono_ms: int
+
+
+@attrs.define(kw_only=True)
+class Observed:
+    """Everything volatile. ``began_mono_ms`` is when this leader began: nothing is lost before a lease from then."""
+
+    began_mono_ms: int
+    draining: bool = False
+    admissions: int = 0
+    sessions: dict[SessionId, int] = attrs.Factory(dict)
+    """Until when (monotonic ms) each gateway's session lives."""
+    nodes: dict[NodeId, NodeReading] = attrs.Factory(dict)
+    replicas: dict[AssignmentId, ReplicaReport] = attrs.Factory(dict)
+    """The newest whole report of each replica, with readings and log lines."""
+    admitted_mono_ms: dict[WorkloadId, int] = attrs.Factory(dict)
+    queues: dict[DeploymentId, ServiceQueue] = attrs.Factory(dict)
+    held: dict[WorkloadId, Held] = attrs.Factory(dict)
+    slots_held: dict[StartId, int] = attrs.Factory(dict)
+
+    def queue(self, deployment: DeploymentId) -> ServiceQueue:
+        """The queue of a service, made at its first use."""
+        return self.queues.setdefault(deployment, ServiceQueue())
+
+    def hold(self, workload: WorkloadId, held: Held) -> None:
+        """Takes one slot. A workload holds one at a time."""
+        assert workload not in self.held, workload
+        self.held[workload] = held
+        self.slots_held[held.start] = self.slots_held.get(held.start, 0) + 1
+
+    def release(self, workload: WorkloadId) -> Held | None:
+        """Gives back the slot that a workload holds, if it holds one."""
+        held = self.held.pop(workload, None)
+        if held is not None:
+            left = self.slots_held[held.start] - 1
+            assert left >= 0, held.start
+            if left:
+                self.slots_held[held.start] = left
+            else:
+                del self.slots_held[held.start]
+        return held
+
+    def forget(self, workload: WorkloadId) -> None:
+        """Releases everything that a workload held here: its slot, its place and its times."""
+        self.release(workload)
+        for queue in self.queues.values():
+            if queue.remove(workload):
+                break
+        self.admitted_mono_ms.pop(workload, None)

@@ -1,0 +1,126 @@
+"""What metering and honesty read of an engine's answer: usage, finish reasons, errors.
+
+Every function first looks for a few bytes, because nearly every event of a stream holds nothing of interest
+and parsing it would cost more than passing it on. Inside a JSON string a quote is escaped, so ``"usage":``
+with bare quotes is always a member's name, whatever a model writes. What is not JSON holds nothing.
+Source: https://platform.openai.com/docs/api-reference/chat/streaming and the recorded answers of engines.
+"""
+
+import json
+import re
+from typing import Any, Final
+
+from lunanexa_core.canonical import MAX_INTEGER
+from lunanexa_core.openai.request import estimate_tokens
+from lunanexa_core.workload import Usage
+
+_USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
+_FINISH: Final = re.compile(rb'"finish_reason"\s*:\s*"')
+_ERROR: Final = re.compile(rb'"error"\s*:\s*[{"]')
+_WHOLE_BYTES: Final = 256 * 1024
+"""Answers beyond this are embeddings: their usage is looked up without parsing a million floats."""
+
+
+def usage_of(payload: bytes) -> Usage | None:
+    """The engine's own count, if the payload (a whole answer, or one event's data) bears one."""
+    if b'"usage"' not in payload:
+        return None
+    if len(payload) > _WHOLE_BYTES:
+        return _last_usage(payload)
+    if _USAGE.search(payload) is None:
+        return None
+    return _usage((document(payload) or {}).get("usage"))
+
+
+def is_usage_only_event(payload: bytes) -> bool:
+    """Whether an event's data bears usage and no choice: the event that ``include_usage`` adds."""
+    if _USAGE.search(payload) is None:
+        return False
+    found = document(payload)
+    return found is not None and isinstance(found.get("usage"), dict) and not found.get("choices")
+
+
+def finished_choices(payload: bytes) -> frozenset[int]:
+    """Indices of the choices that end in this payload."""
+    if _FINISH.search(payload) is None:
+        return frozenset()
+    return frozenset(
+        choice["index"] if isinstance(choice.get("index"), int) else 0
+        for choice in _choices(document(payload))
+        if choice.get("finish_reason") is not None
+    )
+
+
+def error_object(payload: bytes) -> dict[str, Any] | None:
+    """The error that an engine tells inside a 200; a bare string counts as its message."""
+    if _ERROR.search(payload) is None:
+        return None
+    match (document(payload) or {}).get("error"):
+        case dict() as error:
+            return error
+        case str() as message:
+            return {"message": message}
+        case _:
+            return None
+
+
+def estimated_usage(body_bytes: int, output_tokens: int) -> Usage:
+    """What is booked where the engine did not count."""
+    return Usage(input_tokens=estimate_tokens(body_bytes), output_tokens=output_tokens, estimated=True)
+
+
+def output_estimate(payload: bytes) -> int:
+    """Output tokens of a whole answer without usage, by the length of its texts; 0 where it has none."""
+    size_bytes = 0
+    for choice in _choices(document(payload)):
+        message = choice.get("message")
+        texts = [choice.get("text")]
+        if isinstance(message, dict):
+            texts += [message.get("content"), message.get("reasoning_content")]
+            if message.get("tool_calls"):
+                texts.append(json.dumps(message["tool_calls"]))
+        size_bytes += sum(len(text.encode(errors="replace")) for text in texts if isinstance(text, str))
+    return estimate_tokens(size_bytes)
+
+
+def document(payload: bytes) -> dict[str, Any] | None:
+    """The JSON object that the payload is, or ``None``."""
+    try:
+        found = json.loads(payload)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _choices(found: dict[str, Any] | None) -> list[dict[str, Any]]:
+    choices = (found or {}).get("choices")
+    return [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
+
+
+def _usage(found: Any) -> Usage | None:
+    if not isinstance(found, dict):
+        return None
+    details = found.get("prompt_tokens_details")
+    cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    given, made = _count(found.get("prompt_tokens")), _count(found.get("completion_tokens"))
+    if given is None and made is None:
+        return None
+    return Usage(input_tokens=given or 0, output_tokens=made or 0, cached_tokens=cached or 0)
+
+
+def _count(value: Any) -> int | None:
+    counted = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_INTEGER
+    return value if counted else None
+
+
+def _last_usage(payload: bytes) -> Usage | None:
+    last = 0
+    for found in _USAGE.finditer(payload):
+        last = found.end()
+    if not last:
+        return None
+    try:
+        value, _ = json.JSONDecoder().raw_decode(payload[last - 1 :].decode())
+    except (ValueError, RecursionError):
+        return None
+    return _usage(value)

@@ -1,0 +1,34 @@
+"""Can a node run one more replica of a deployment? All checks run, and all reasons are kept."""
+
+import enum
+
+from lunanexa_core.deployment import DeploymentSpec
+from lunanexa_core.events import Liveness
+from lunanexa_core.southbound.documents import Directive
+from lunanexa_core.state import Node, State
+
+
+class NotFeasible(enum.Enum):
+    """Why a node is no place for a replica."""
+
+    NOT_ENROLLED = "the node has not enrolled"
+    NODE_LOST = "the node is lost"
+    NODE_DIRECTIVE = "the node takes no new work"
+    ALREADY_THERE = "the node runs a replica of this deployment"
+
+
+def why_not_feasible(state: State, spec: DeploymentSpec, node: Node) -> tuple[NotFeasible, ...]:
+    """All reasons against ``node``; none: it can take the replica."""
+    reasons: list[NotFeasible] = []
+    if node.public_key is None:
+        reasons.append(NotFeasible.NOT_ENROLLED)
+    if node.liveness is Liveness.LOST:
+        reasons.append(NotFeasible.NODE_LOST)
+    if node.directive is not Directive.ACTIVE:
+        reasons.append(NotFeasible.NODE_DIRECTIVE)
+    if any(
+        assignment.node == node.node and assignment.deployment == spec.deployment
+        for assignment in state.assignments.values()
+    ):
+        reasons.append(NotFeasible.ALREADY_THERE)
+    return tuple(reasons)

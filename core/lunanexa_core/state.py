@@ -1,0 +1,107 @@
+"""What replay rebuilds: plain tables of frozen values, changed in place by ``apply`` alone.
+
+Nobody keeps a reference to a table across an ``await``; the values themselves may be kept.
+"""
+
+import attrs
+
+from lunanexa_core.deployment import Assignment, Deployment
+from lunanexa_core.events import Liveness
+from lunanexa_core.ids import (
+    Alias,
+    AssignmentId,
+    BootId,
+    ClusterId,
+    DeploymentId,
+    KeyId,
+    NodeId,
+    TenantId,
+    WorkloadId,
+)
+from lunanexa_core.keys import ApiKey
+from lunanexa_core.southbound.documents import Directive
+from lunanexa_core.southbound.heartbeat import ReplicaReport
+from lunanexa_core.workload import Receipt, Usage, WorkloadRequest, WorkloadState
+
+RECENT_RECEIPTS = 1_024
+"""Receipts kept in memory for lists and for late settlements; all of them are in the ledger."""
+
+PAST_BOOTS = 16
+"""Superseded boots that are remembered of each node."""
+
+
+@attrs.frozen(kw_only=True)
+class Node:
+    """A machine of the fleet. ``generation`` is that of its signed document."""
+
+    node: NodeId
+    bearer_digest: str
+    public_key: str | None = None
+    agent_version: str | None = None
+    boot: BootId | None = None
+    past_boots: tuple[BootId, ...] = ()
+    """Superseded boots, newest last, bounded; their late reports are refused."""
+    directive: Directive = Directive.ACTIVE
+    liveness: Liveness = Liveness.UNKNOWN
+    generation: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class OpenWorkload:
+    """An admitted workload without a receipt. ``epoch`` is that of the leader that admitted it."""
+
+    request: WorkloadRequest
+    key: KeyId
+    tenant: TenantId
+    deployment: DeploymentId
+    epoch: int
+
+
+@attrs.frozen(kw_only=True)
+class Totals:
+    """Sums over all receipts of a tenant."""
+
+    requests: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    usage: Usage = attrs.Factory(Usage)
+
+    def plus(self, receipt: Receipt) -> "Totals":
+        return Totals(
+            requests=self.requests + 1,
+            succeeded=self.succeeded + (receipt.state is WorkloadState.SUCCEEDED),
+            failed=self.failed + (receipt.state is WorkloadState.FAILED),
+            cancelled=self.cancelled + (receipt.state is WorkloadState.CANCELLED),
+            usage=self.usage.plus(receipt.settlement.usage),
+        )
+
+
+@attrs.define(kw_only=True)
+class State:
+    """All control state. Equality is by content: replay must give an equal one."""
+
+    cluster: ClusterId | None = None
+    epoch: int = 0
+    keys: dict[KeyId, ApiKey] = attrs.Factory(dict)
+    key_of_digest: dict[str, KeyId] = attrs.Factory(dict)
+    nodes: dict[NodeId, Node] = attrs.Factory(dict)
+    deployments: dict[DeploymentId, Deployment] = attrs.Factory(dict)
+    deployment_of_alias: dict[Alias, DeploymentId] = attrs.Factory(dict)
+    assignments: dict[AssignmentId, Assignment] = attrs.Factory(dict)
+    replicas: dict[AssignmentId, ReplicaReport] = attrs.Factory(dict)
+    replica_node: dict[AssignmentId, NodeId] = attrs.Factory(dict)
+    """Which node reported a replica; it may outlive the assignment until the node says that it is gone."""
+    open: dict[WorkloadId, OpenWorkload] = attrs.Factory(dict)
+    open_of_key: dict[KeyId, int] = attrs.Factory(dict)
+    open_of_deployment: dict[DeploymentId, int] = attrs.Factory(dict)
+    receipts: dict[WorkloadId, Receipt] = attrs.Factory(dict)
+    totals: dict[TenantId, Totals] = attrs.Factory(dict)
+
+    def copy(self) -> "State":
+        """A state of its own: equal tables of the same frozen values."""
+        copied = State()
+        for field in attrs.fields(State):
+            value = getattr(self, field.name)
+            setattr(copied, field.name, dict(value) if isinstance(value, dict) else value)
+        return copied

@@ -1,0 +1,179 @@
+"""The engine as a process: the official client against it, and how it starts and stops."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import openai
+import pytest
+import trio
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = (sys.executable, "-m", "lunanexa_apps.engine.main")
+
+
+@attrs.frozen(kw_only=True)
+class Running:
+    process: trio.Process
+    url: str
+    ready_file: Path
+
+
+@asynccontextmanager
+async def running(folder: Path, *arguments: str, **environment: str) -> AsyncIterator[Running]:
+    ready = folder / "ready.json"
+    command: Sequence[str] = (*PROGRAM, "--ready-file", str(ready), *arguments)
+    process = await trio.lowlevel.open_process(
+        command, env={**os.environ, **environment}, stderr=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        with trio.fail_after(30):
+            while not ready.exists():
+                assert process.poll() is None
+                await trio.sleep(0.01)
+        told = json.loads(ready.read_bytes())
+        assert told["pid"] == process.pid
+        yield Running(process=process, url=f"http://{told['host']}:{told['port']}", ready_file=ready)
+    finally:
+        process.kill()
+        with trio.move_on_after(10, shield=True):
+            await process.wait()
+        assert process.stderr is not None
+        with trio.move_on_after(10, shield=True):
+            await process.stderr.aclose()
+
+
+def use_client(url: str, key: str) -> dict[str, Any]:
+    with openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as client:
+        said = [{"role": "user", "content": "What does the sea keep?"}]
+        request: dict[str, Any] = {"model": "sea", "messages": said, "seed": 7, "max_tokens": 30}
+        whole = client.chat.completions.create(**request)
+        with client.chat.completions.create(**request, stream=True, stream_options={"include_usage": True}) as stream:
+            chunks = list(stream)
+        vectors = client.embeddings.create(model="sea", input=["the sea", "the sea", "a clock"])
+        completion = client.completions.create(model="start-1", prompt="The moon is", max_tokens=12, seed=1)
+        raised = []
+        for arguments in ({"model": "land"}, {"n": 3}, {"max_tokens": 10**6}):
+            try:
+                client.chat.completions.create(**{**request, **arguments})
+            except openai.APIStatusError as error:
+                raised.append((type(error), error.code))
+        return {
+            "models": [(model.id, model.owned_by) for model in client.models.list()],
+            "whole": whole,
+            "streamed": "".join(c.choices[0].delta.content or "" for c in chunks if c.choices),
+            "usage": chunks[-1].usage,
+            "vectors": [row.embedding for row in vectors.data],
+            "completion": completion,
+            "raised": raised,
+        }
+
+
+async def test_the_official_client_is_served(tmp_path: Path) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_text("sesame\n")
+    names = ("--alias", "sea", "--alias", "start-1")
+    async with running(tmp_path, *names, "--api-key-file", str(key_file)) as engine:
+        seen = await trio.to_thread.run_sync(use_client, engine.url, "sesame")
+        with pytest.raises(openai.AuthenticationError):
+            await trio.to_thread.run_sync(use_client, engine.url, "wrong")
+    assert seen["models"] == [(name, "lunanexa-reference-engine") for name in ("sea", "start-1")]
+    assert seen["whole"].choices[0].message.content == seen["streamed"] != ""
+    assert seen["whole"].usage == seen["usage"]
+    assert seen["vectors"][0] == seen["vectors"][1] != seen["vectors"][2]
+    assert len(seen["vectors"][0]) == 256
+    assert seen["completion"].model == "sea"
+    assert seen["completion"].usage.completion_tokens <= 12
+    assert seen["raised"] == [
+        (openai.NotFoundError, "model_not_found"),
+        (openai.BadRequestError, None),
+        (openai.BadRequestError, "context_length_exceeded"),
+    ]
+
+
+async def test_a_full_line_raises_the_clients_rate_limit_error(tmp_path: Path) -> None:
+    def ask(url: str) -> None:
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+            body: dict[str, Any] = {"model": "reference", "messages": [{"role": "user", "content": "x"}]}
+            with client.chat.completions.create(**body, stream=True), pytest.raises(openai.RateLimitError):
+                client.chat.completions.create(**body)
+
+    async with running(tmp_path, "--slots", "1", "--queue", "0", "--itl-ms", "1000") as engine:
+        await trio.to_thread.run_sync(ask, engine.url)
+
+
+async def begin_stream(engine: Running) -> trio.SocketStream:
+    """A stream of a token each 50 ms that has begun; 20 tokens long."""
+    host, _, port = engine.url.removeprefix("http://").rpartition(":")
+    stream = await trio.open_tcp_stream(host, int(port))
+    body = json.dumps({"model": "reference", "prompt": "a " * 20, "max_tokens": 20, "stream": True}).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: engine\r\ncontent-length: {len(body)}\r\n\r\n"
+    await stream.send_all(head.encode() + body)
+    seen = b""
+    while b'"text"' not in seen:
+        seen += await stream.receive_some()
+    return stream
+
+
+PACED = ("--mode", "echo", "--itl-ms", "50")
+
+
+async def test_a_drain_lets_a_stream_end_and_takes_no_new_caller(tmp_path: Path) -> None:
+    async with running(tmp_path, *PACED) as engine:
+        stream = await begin_stream(engine)
+        engine.process.send_signal(signal.SIGTERM)
+        with trio.fail_after(30):
+            rest = b"".join([part async for part in stream])
+            assert await engine.process.wait() == 0
+        assert rest.endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+        assert not engine.ready_file.exists()
+
+
+async def test_what_outlives_the_drain_is_cut(tmp_path: Path) -> None:
+    async with running(tmp_path, *PACED, "--drain-ms", "0") as engine:
+        stream = await begin_stream(engine)
+        engine.process.send_signal(signal.SIGTERM)
+        with trio.fail_after(30):
+            assert await engine.process.wait() == 0
+        await stream.aclose()
+
+
+async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
+    async with running(tmp_path, *PACED, "--itl-ms", "60000", "--drain-ms", "600000") as engine:
+        assert engine.process.stderr is not None
+        stream = await begin_stream(engine)
+        engine.process.send_signal(signal.SIGTERM)
+        told = b""
+        with trio.fail_after(30):
+            while b"draining" not in told:
+                told += await engine.process.stderr.receive_some()
+            engine.process.send_signal(signal.SIGTERM)
+            assert await engine.process.wait() == 128 + signal.SIGTERM
+        await stream.aclose()
+
+
+async def test_a_port_in_use_is_told(tmp_path: Path) -> None:
+    async with running(tmp_path) as engine:
+        port = engine.url.rpartition(":")[2]
+        second = await trio.run_process((*PROGRAM, "--port", port), capture_stderr=True, check=False)
+    assert second.returncode == 1
+    assert json.loads(second.stderr)["event"] == "cannot_listen"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--slots", "0"), ("--ttft-ms", "nan"), ("--mode", "think"), ("--api-key-file", "/nowhere"), ("--port", "70000"),
+     ("--alias", "a", "--alias", "a"), ("--alias", "")],
+)  # fmt: skip
+async def test_a_wrong_option_is_told(arguments: tuple[str, ...]) -> None:
+    ended = await trio.run_process((*PROGRAM, *arguments), capture_stderr=True, check=False)
+    assert ended.returncode == 2
+    assert b"lunanexa-engine: error: " in ended.stderr
