@@ -81,9 +81,11 @@ def setting(
 
 
 def help_of(settings: type, name: str) -> str:
-    """The one-line description of a setting."""
-    text: str = attrs.fields_dict(settings)[name].metadata[_HELP]
-    return text
+    """The one-line description of a setting, or of the file that holds a secret one (``<name>_file``)."""
+    fields = attrs.fields_dict(settings)
+    if name in fields:
+        return str(fields[name].metadata[_HELP])
+    return f"file that holds: {fields[name.removesuffix('_file')].metadata[_HELP]}"
 
 
 def flag_of(name: str) -> str:

@@ -7,9 +7,9 @@ Client bodies are never brought into this form; they are hashed as they came.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-JsonValue: TypeAlias = "bool | int | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+JsonValue: TypeAlias = bool | int | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"] | None
 
 MAX_INTEGER = 2**53 - 1
 
@@ -18,45 +18,85 @@ class NotCanonical(ValueError):
     """The value has no canonical form, or the bytes are no strict JSON. The message names the place."""
 
 
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
+
+
 def canonical_json(value: JsonValue) -> bytes:
     """Canonical UTF-8 bytes of ``value``. Raises :class:`NotCanonical` with the path of what is wrong."""
     try:
-        ordered = _ordered(value, "$")
-        return json.dumps(ordered, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        return _ENCODER.encode(_ordered(value)).encode()
+    except _WrongError as wrong:
+        raise NotCanonical(f"${''.join(reversed(wrong.steps))}: {wrong.why}") from None
     except RecursionError:
         raise NotCanonical("$: nested too deeply") from None
 
 
-def _ordered(value: JsonValue, path: str) -> Any:
+class _WrongError(Exception):
+    """What is wrong, and the steps to it, innermost first: paths are only put together for what is wrong."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+        self.steps: list[str] = []
+
+
+def _ordered(value: JsonValue) -> Any:
     match value:
-        case None | bool():
-            return value
         case str():
-            _refuse_surrogates(value, path)
+            _refuse_surrogates(value)
+            return value
+        case None | bool():
             return value
         case int():
             if abs(value) > MAX_INTEGER:
-                raise NotCanonical(f"{path}: integer beyond 2^53-1")
+                raise _WrongError("integer beyond 2^53-1")
             return value
-        case Mapping():
-            for key in value:
-                if not isinstance(key, str):
-                    raise NotCanonical(f"{path}: member names must be strings")
-                _refuse_surrogates(key, path)
-            # RFC 8785 orders member names by their UTF-16 code units.
-            names = sorted(value, key=lambda name: name.encode("utf-16-be"))
-            return {name: _ordered(value[name], f"{path}.{name}") for name in names}
+        case dict() | Mapping():
+            return _ordered_members(value)
         case list() | tuple():
-            return [_ordered(item, f"{path}[{index}]") for index, item in enumerate(value)]
+            return _ordered_items(value)
         case _:
-            raise NotCanonical(f"{path}: {type(value).__name__} has no canonical form")
+            raise _WrongError(f"{type(value).__name__} has no canonical form")
 
 
-def _refuse_surrogates(text: str, path: str) -> None:
+def _ordered_members(value: Mapping[str, JsonValue]) -> dict[str, Any]:
+    ascii_only = True
+    for name in value:
+        if not isinstance(name, str):
+            raise _WrongError("member names must be strings")
+        if not name.isascii():
+            ascii_only = False
+            _refuse_surrogates(name)
+    # RFC 8785 orders member names by their UTF-16 code units.
+    names = sorted(value) if ascii_only else sorted(value, key=lambda name: name.encode("utf-16-be"))
+    members: dict[str, Any] = {}
+    for name in names:
+        try:
+            members[name] = _ordered(value[name])
+        except _WrongError as wrong:
+            wrong.steps.append(f".{name}")
+            raise
+    return members
+
+
+def _ordered_items(value: Sequence[JsonValue]) -> list[Any]:
+    items: list[Any] = []
+    for item in value:
+        try:
+            items.append(_ordered(item))
+        except _WrongError as wrong:
+            wrong.steps.append(f"[{len(items)}]")
+            raise
+    return items
+
+
+def _refuse_surrogates(text: str) -> None:
+    if text.isascii():
+        return
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise NotCanonical(f"{path}: lone surrogate") from None
+        raise _WrongError("lone surrogate") from None
 
 
 def strict_json(data: bytes) -> Any:
@@ -74,7 +114,9 @@ def strict_json(data: bytes) -> Any:
         )
         # A surrogate can only come from an escape, and escapes are rare: most documents are not walked.
         if "\\u" in text:
-            _ordered(value, "$")
+            _ordered(value)
+    except _WrongError as wrong:
+        raise NotCanonical(wrong.why) from None
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise NotCanonical(f"not JSON: {type(error).__name__}") from None
     return value

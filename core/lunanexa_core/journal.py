@@ -141,7 +141,7 @@ def check_row(head: Head, row: Row) -> ChainFault | None:
         return ChainFault.PREVIOUS
     if row.hash != chain_hash(row.previous, row.record):
         return ChainFault.HASH
-    heads: dict[str, JsonValue] = {
+    heads = {
         "sequence": row.sequence,
         "chain": row.chain.value,
         "epoch": row.epoch,
@@ -153,8 +153,10 @@ def check_row(head: Head, row: Row) -> ChainFault | None:
         record = strict_json(row.record)
         if not isinstance(record, dict) or canonical_json(record) != row.record:
             return ChainFault.RECORD
-        # Compared as canonical bytes too, since True == 1 in Python and not in a record.
-        named = {name: record.get(name) for name in heads}
-        return None if canonical_json(named) == canonical_json(heads) else ChainFault.RECORD
     except NotCanonical:
         return ChainFault.RECORD
+    for name, value in heads.items():
+        # The type counts too: True == 1 in Python, and not in a record.
+        if type(record.get(name)) is not type(value) or record[name] != value:
+            return ChainFault.RECORD
+    return None

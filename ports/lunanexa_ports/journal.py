@@ -2,7 +2,7 @@
 
 import enum
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from lunanexa_core.journal import Head, Row
@@ -43,9 +43,10 @@ class Journal(Protocol):
         """The stored head; ``epoch`` is that of the newest taken epoch."""
 
     @abstractmethod
-    def read(self, after: int = 0, limit: int | None = None) -> AsyncIterator[Row]:
+    def read(self, after: int = 0, limit: int | None = None) -> AsyncGenerator[Row, None]:
         """Rows of both chains with a sequence above ``after``, in order, at most ``limit``. Rows that are
-        appended meanwhile may or may not be seen. Does not keep appends waiting."""
+        appended meanwhile may or may not be seen. Does not keep appends waiting. Close what you leave early
+        (``contextlib.aclosing``)."""
 
     @abstractmethod
     async def find(self, target: str, limit: int) -> Sequence[Row]:

@@ -32,6 +32,11 @@ class SimulatedChild(Child):
     def pid(self) -> int:
         return self._pid
 
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended."""
+        return self._status is None
+
     async def wait(self) -> int:
         await self._ended.wait()
         assert self._status is not None

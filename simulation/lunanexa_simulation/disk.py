@@ -73,7 +73,7 @@ class SimulatedDisk:
                 if self.faults.unknown_outcomes > 0:
                     self.faults.unknown_outcomes -= 1
                     raise PortUnavailable("the simulated disk did not answer in time")
-                return result
+        return result
 
 
 class Mount:

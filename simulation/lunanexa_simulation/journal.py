@@ -1,6 +1,6 @@
 """The journal on a simulated disk."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
@@ -18,7 +18,7 @@ READ_ROWS = 256
 class JournalState:
     """What is on the disk. ``head.epoch`` is the newest taken epoch."""
 
-    head: Head = Head()
+    head: Head = attrs.Factory(Head)
     rows: list[Row] = attrs.Factory(list)
 
 
@@ -63,7 +63,7 @@ class SimulatedJournal(Journal):
         self._check()
         return self._state.head
 
-    async def read(self, after: int = 0, limit: int | None = None) -> AsyncIterator[Row]:
+    async def read(self, after: int = 0, limit: int | None = None) -> AsyncGenerator[Row, None]:
         left = limit
         while left is None or left > 0:
             await trio.lowlevel.checkpoint()

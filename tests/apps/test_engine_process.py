@@ -23,8 +23,13 @@ PROGRAM = (sys.executable, "-m", "lunanexa_apps.engine.main")
 @attrs.frozen(kw_only=True)
 class Running:
     process: trio.Process
-    url: str
+    address: tuple[str, int]
     ready_file: Path
+
+    @property
+    def url(self) -> str:
+        host, port = self.address
+        return f"http://{host}:{port}"
 
 
 @asynccontextmanager
@@ -41,7 +46,7 @@ async def running(folder: Path, *arguments: str, **environment: str) -> AsyncIte
                 await trio.sleep(0.01)
         told = json.loads(ready.read_bytes())
         assert told["pid"] == process.pid
-        yield Running(process=process, url=f"http://{told['host']}:{told['port']}", ready_file=ready)
+        yield Running(process=process, address=(told["host"], told["port"]), ready_file=ready)
     finally:
         process.kill()
         with trio.move_on_after(10, shield=True):
@@ -110,25 +115,22 @@ async def test_a_full_line_raises_the_clients_rate_limit_error(tmp_path: Path) -
         await trio.to_thread.run_sync(ask, engine.url)
 
 
-async def begin_stream(engine: Running) -> trio.SocketStream:
-    """A stream of a token each 50 ms that has begun; 20 tokens long."""
-    host, _, port = engine.url.removeprefix("http://").rpartition(":")
-    stream = await trio.open_tcp_stream(host, int(port))
+@asynccontextmanager
+async def begun_stream(engine: Running) -> AsyncIterator[trio.SocketStream]:
+    """A stream of 20 tokens that has begun."""
     body = json.dumps({"model": "reference", "prompt": "a " * 20, "max_tokens": 20, "stream": True}).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nhost: engine\r\ncontent-length: {len(body)}\r\n\r\n"
-    await stream.send_all(head.encode() + body)
-    seen = b""
-    while b'"text"' not in seen:
-        seen += await stream.receive_some()
-    return stream
+    async with await trio.open_tcp_stream(*engine.address) as stream:
+        await stream.send_all(head.encode() + body)
+        seen = b""
+        with trio.fail_after(30):
+            while b'"text"' not in seen:
+                seen += await stream.receive_some()
+        yield stream
 
 
-PACED = ("--mode", "echo", "--itl-ms", "50")
-
-
-async def test_a_drain_lets_a_stream_end_and_takes_no_new_caller(tmp_path: Path) -> None:
-    async with running(tmp_path, *PACED) as engine:
-        stream = await begin_stream(engine)
+async def test_a_drain_lets_a_stream_end(tmp_path: Path) -> None:
+    async with running(tmp_path, "--mode", "echo", "--itl-ms", "20") as engine, begun_stream(engine) as stream:
         engine.process.send_signal(signal.SIGTERM)
         with trio.fail_after(30):
             rest = b"".join([part async for part in stream])
@@ -137,32 +139,37 @@ async def test_a_drain_lets_a_stream_end_and_takes_no_new_caller(tmp_path: Path)
         assert not engine.ready_file.exists()
 
 
+STALLED = ("--mode", "echo", "--itl-ms", "600000")
+
+
 async def test_what_outlives_the_drain_is_cut(tmp_path: Path) -> None:
-    async with running(tmp_path, *PACED, "--drain-ms", "0") as engine:
-        stream = await begin_stream(engine)
+    async with running(tmp_path, *STALLED, "--drain-ms", "0") as engine, begun_stream(engine) as stream:
         engine.process.send_signal(signal.SIGTERM)
         with trio.fail_after(30):
+            assert b"[DONE]" not in b"".join([part async for part in stream])
             assert await engine.process.wait() == 0
-        await stream.aclose()
 
 
-async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
-    async with running(tmp_path, *PACED, "--itl-ms", "60000", "--drain-ms", "600000") as engine:
-        assert engine.process.stderr is not None
-        stream = await begin_stream(engine)
+async def connect_for_ever(address: tuple[str, int]) -> None:
+    while True:
+        async with await trio.open_tcp_stream(*address):
+            pass
+
+
+async def test_a_drain_takes_no_new_caller_and_a_second_signal_ends_it(tmp_path: Path) -> None:
+    async with running(tmp_path, *STALLED, "--drain-ms", "600000") as engine, begun_stream(engine):
         engine.process.send_signal(signal.SIGTERM)
-        told = b""
         with trio.fail_after(30):
-            while b"draining" not in told:
-                told += await engine.process.stderr.receive_some()
+            with pytest.raises(OSError, match="all attempts to connect"):
+                await connect_for_ever(engine.address)
+            assert engine.process.poll() is None
             engine.process.send_signal(signal.SIGTERM)
             assert await engine.process.wait() == 128 + signal.SIGTERM
-        await stream.aclose()
 
 
 async def test_a_port_in_use_is_told(tmp_path: Path) -> None:
     async with running(tmp_path) as engine:
-        port = engine.url.rpartition(":")[2]
+        port = str(engine.address[1])
         second = await trio.run_process((*PROGRAM, "--port", port), capture_stderr=True, check=False)
     assert second.returncode == 1
     assert json.loads(second.stderr)["event"] == "cannot_listen"

@@ -148,8 +148,8 @@ async def test_a_reader_that_stops_holds_its_own_slot_only() -> None:
     assert await gauges(app) == (0, 0)
 
 
-@pytest.mark.parametrize("body", [STREAM, UNARY], ids=["stream", "unary"])
-async def test_a_server_that_refuses_to_send_means_that_the_client_has_gone(body: object) -> None:
+@pytest.mark.parametrize(("body", "generated"), [(STREAM, 1), (UNARY, 3)], ids=["stream", "unary"])
+async def test_a_server_that_refuses_to_send_means_that_the_client_has_gone(body: object, generated: int) -> None:
     class Gone(Call):
         async def send(self, message: Message) -> None:
             if message["type"] == "http.response.body":
@@ -159,7 +159,8 @@ async def test_a_server_that_refuses_to_send_means_that_the_client_has_gone(body
     app = engine(mode=Mode.ECHO)
     await Gone("POST", CHAT, [json.dumps(body).encode()], []).run(app)
     assert await gauges(app) == (0, 0)
-    assert await aborted(app) == 1
+    assert await metric(app, "vllm:generation_tokens_total") == generated
+    assert await aborted(app) == (1 if generated < 3 else 0)
 
 
 async def test_tokens_come_when_they_are_due(autojump_clock: MockClock) -> None:

@@ -1,23 +1,28 @@
 """Tokens, sampling, the language model, stop strings and vectors: rules that hold for every text."""
 
 import base64
+import json
 import struct
 from itertools import islice
+from types import NoneType
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lunanexa_apps.engine.embeddings import as_base64, embed
+from lunanexa_apps.engine.fields import Json
 from lunanexa_apps.engine.generation import Generation
 from lunanexa_apps.engine.language_model import read_corpus
 from lunanexa_apps.engine.sampling import Rng, Sampling, choose
 from lunanexa_apps.engine.tokenizer import surely_more_than, tokenise
+from lunanexa_apps.engine.tools import Tool, arguments
 from tests.apps.engine_driver import MODEL
 
 TEXTS = st.text() | st.text(alphabet=" \n\tab1_.é漢🙂\x00", max_size=200)
 
 
+@example(" " * 40 + "a\n\n")
 @given(TEXTS)
 def test_tokens_join_to_their_text(text: str) -> None:
     tokens = tokenise(text)
@@ -77,6 +82,12 @@ def test_any_prompt_can_be_continued(prompt: list[str], seed: int) -> None:
     assert list(islice(MODEL.generate(prompt, Sampling(), Rng(seed)), 1))
 
 
+def test_a_text_has_a_length_that_can_be_shown() -> None:
+    lengths = [len(list(MODEL.generate((), Sampling(), Rng(seed)))) for seed in range(50)]
+    assert min(lengths) >= 24
+    assert sum(lengths) / len(lengths) < 300
+
+
 def test_an_endless_text_does_not_end() -> None:
     assert len(list(islice(MODEL.generate((), Sampling(), Rng(0), endless=True), 3000))) == 3000
 
@@ -87,6 +98,26 @@ def run(tokens: list[str], stops: tuple[str, ...] = (), max_tokens: int = 10_000
     while generation.finish_reason is None:
         pieces.append(generation.advance())
     return pieces, generation
+
+
+def test_tool_arguments_have_the_declared_types() -> None:
+    kinds = ("string", "integer", "number", "boolean", "array", "object", "null")
+    properties: dict[str, Json] = {kind: {"type": kind} for kind in kinds}
+    properties |= {"chosen": {"enum": [[], "only"]}, "free": {}, "odd": 7}
+    given = json.loads(arguments(Tool("f", {"properties": properties}), Rng(0)))
+    assert {name: type(value) for name, value in given.items()} == {
+        "string": str,
+        "integer": int,
+        "number": float,
+        "boolean": bool,
+        "array": list,
+        "object": dict,
+        "null": NoneType,
+        "chosen": str,
+        "free": NoneType,
+        "odd": NoneType,
+    }
+    assert arguments(Tool("f", {}), Rng(0)) == "{}"
 
 
 SMALL = st.text(alphabet="ab", min_size=1, max_size=4)

@@ -1,22 +1,33 @@
 """The children port: its suite on the real and on the simulated implementation."""
 
-import sys
-from pathlib import Path
-
-import pytest
 import trio
 
 from lunanexa_adapters.children.children import LinuxChildren
-from lunanexa_ports.children import ChildOrder
+from lunanexa_ports.children import Child, ChildOrder
 from lunanexa_ports.conformance.children import ChildPrograms, check_children
 from lunanexa_simulation.children import SimulatedChild, SimulatedChildren, serve_until_terminated
-
-# Signals are blocked from the first instruction on: a signal that comes before Python runs waits for sigwait.
-SERVES = "trap 'exit 0' TERM; : > \"$READY\"; while :; do sleep 0.05; done"
+from tests.proc import wait_for_own_sigterm
 
 
-def order(name: str, script: str) -> ChildOrder:
+def shell(name: str, script: str) -> ChildOrder:
     return ChildOrder(name=name, argv=("/bin/sh", "-c", script), environment={"PATH": "/usr/bin:/bin"})
+
+
+async def test_linux_children_conform() -> None:
+    async def settled(child: Child) -> None:
+        await wait_for_own_sigterm(child.pid)
+
+    with LinuxChildren() as children:
+        await check_children(
+            children,
+            ChildPrograms(
+                exits_with_7=shell("exits", "exit 7"),
+                serves=shell("serves", "trap 'exit 0' TERM; while :; do sleep 0.02; done"),
+                stubborn=shell("stubborn", "trap '' TERM; while :; do sleep 0.02; done"),
+                missing=ChildOrder(name="missing", argv=("/nowhere/program",), environment={}),
+                settled=settled,
+            ),
+        )
 
 
 async def exits_with_7(_: SimulatedChild) -> int:
@@ -29,13 +40,16 @@ async def stubborn(_: SimulatedChild) -> int:
 
 
 async def test_simulated_children_conform(nursery: trio.Nursery) -> None:
-    programs = {"exits": exits_with_7, "serves": serve_until_terminated, "stubborn": stubborn}
+    async def settled(_: Child) -> None:
+        await trio.lowlevel.checkpoint()
+
     await check_children(
-        SimulatedChildren(nursery, programs),
+        SimulatedChildren(nursery, {"exits": exits_with_7, "serves": serve_until_terminated, "stubborn": stubborn}),
         ChildPrograms(
-            exits_with_7=order("exits", ""),
-            serves=order("serves", ""),
-            stubborn=order("stubborn", ""),
-            missing=order("missing", ""),
+            exits_with_7=shell("exits", ""),
+            serves=shell("serves", ""),
+            stubborn=shell("stubborn", ""),
+            missing=shell("missing", ""),
+            settled=settled,
         ),
     )

@@ -14,8 +14,8 @@ from lunanexa_ports.errors import PortUnavailable
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
-    """Puts ``data`` into ``path``, whose directory must exist. Raises ``PortUnavailable`` with the file as
-    it was. Blocks for as long as the disk takes to sync twice."""
+    """Puts ``data`` into ``path`` and makes its directory where there is none. Raises ``PortUnavailable``
+    with the file as it was. Blocks for as long as the disk takes to sync twice."""
     with _port_errors(path), _written(path, data, mode) as temporary:
         os.replace(temporary, path)
         _sync_directory(path.parent)
@@ -40,6 +40,17 @@ def remove_durably(path: Path) -> None:
         _sync_directory(path.parent)
 
 
+def make_directory(directory: Path) -> None:
+    """Makes ``directory`` and what is missing above it, for this user only, so that it stays made. Raises
+    ``OSError``. The mode of what is there already is somebody's choice."""
+    if directory.is_dir():
+        return
+    if not directory.parent.is_dir():
+        make_directory(directory.parent)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    _sync_directory(directory.parent)
+
+
 @contextlib.contextmanager
 def _port_errors(path: Path) -> Iterator[None]:
     try:
@@ -51,6 +62,7 @@ def _port_errors(path: Path) -> Iterator[None]:
 @contextlib.contextmanager
 def _written(path: Path, data: bytes, mode: int) -> Iterator[str]:
     """A synced temporary file beside ``path`` with ``data``; it is gone after the block."""
+    make_directory(path.parent)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with open(descriptor, "wb") as file:

@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from lunanexa_adapters.files.atomic import make_directory
 from lunanexa_adapters.files.mounts import MOUNTINFO, network_type
 from lunanexa_ports.errors import PortFault, PortUnavailable
 
@@ -63,7 +64,7 @@ def hold_lock(path: Path, holder: str, *, mounts: Path = MOUNTINFO) -> LockOutco
     Raises ``PortFault`` on a network file system, whose locks may be granted twice, and
     ``PortUnavailable`` when the file can't be made."""
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_directory(path.parent)
         if (kind := network_type(path.parent, mounts)) is not None:
             raise PortFault(
                 f"{path.parent} is on a network file system ({kind}), where locks and the store are not safe:"

@@ -9,7 +9,7 @@ MOUNTINFO: Final = Path("/proc/self/mountinfo")
 
 # Locks of these are the server's word at best, and SQLite's shared WAL index can't be mapped on them.
 NETWORK_TYPES: Final = frozenset(
-    [
+    {
         "9p",
         "afs",
         "beegfs",
@@ -26,18 +26,22 @@ NETWORK_TYPES: Final = frozenset(
         "ocfs2",
         "smb3",
         "smbfs",
-        "fuse.blobfuse2",
-        "fuse.ceph-fuse",
-        "fuse.davfs",
-        "fuse.gcsfuse",
-        "fuse.glusterfs",
-        "fuse.goofys",
-        "fuse.juicefs",
-        "fuse.rclone",
-        "fuse.s3fs",
-        "fuse.smbnetfs",
-        "fuse.sshfs",
-    ]
+    }
+)
+_NETWORK_FUSE: Final = frozenset(
+    {
+        "blobfuse2",
+        "ceph-fuse",
+        "davfs",
+        "gcsfuse",
+        "glusterfs",
+        "goofys",
+        "juicefs",
+        "rclone",
+        "s3fs",
+        "smbnetfs",
+        "sshfs",
+    }
 )
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 
@@ -66,4 +70,6 @@ def network_type(path: Path, table: Path = MOUNTINFO) -> str | None:
     except OSError:
         return None
     kind = file_system_type(path, mountinfo)
-    return kind if kind in NETWORK_TYPES else None
+    if kind is None or kind in NETWORK_TYPES:
+        return kind
+    return kind if kind.startswith("fuse.") and kind.removeprefix("fuse.") in _NETWORK_FUSE else None

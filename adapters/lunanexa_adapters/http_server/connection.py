@@ -6,13 +6,13 @@ cancels the task that restarts it (idle connections are then never closed), has 
 closes a socket with unread data at once, which destroys the answer on its way.
 """
 
-import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from math import inf
-from socket import SHUT_WR, SO_LINGER, SOL_SOCKET
+from socket import SHUT_WR
 from typing import Any
 
+import h11
 import trio
 from hypercorn.config import Config
 from hypercorn.events import Closed, Event, RawData, Updated
@@ -27,8 +27,8 @@ from lunanexa_adapters.http_server.answers import ClientGone
 from lunanexa_adapters.http_server.guard import guarded
 from lunanexa_adapters.http_server.h11_protocol import GuardConfig, GuardedH11Protocol, Phase
 from lunanexa_adapters.http_server.inbox import Inbox
+from lunanexa_adapters.http_server.stream_io import BodyPace, BoundedWriter, is_cut_unframed, linger, receive
 
-READ_BYTES = 64 * 1024
 FIRST_HEAD_AT_DRAIN_S = 1.0
 """A connection this young at the drain has its first request on the way."""
 
@@ -85,14 +85,13 @@ class GuardedConnection(ServedConnection):
         self._stream = stream
         self._socket = raw_socket(stream)
         self._drain = drain
-        self._send_lock = trio.Lock()
+        self._writer = BoundedWriter(stream, self._limits)
         self._reading = trio.CancelScope()
         self._protocol: GuardedH11Protocol
         self._asked = False
         self._since = trio.current_time()
         """When the present phase of reading began: the connection, a head, a body, or the idling."""
-        self._body_waited_s = 0.0
-        self._body_bytes = 0
+        self._pace = BodyPace(self._limits)
 
     async def run(self) -> None:
         if isinstance(self._stream, trio.SSLStream) and not await self._handshake(self._stream):
@@ -147,18 +146,17 @@ class GuardedConnection(ServedConnection):
             elif self._protocol.phase is not Phase.ANSWER:
                 return
         if self._protocol.has_unread:
-            await self._linger()
+            await linger(self._stream, self._limits)
 
     async def _read_in_time(self) -> bytes | None:
         """``None``: the deadline of the present phase is over."""
         began, phase = trio.current_time(), self._protocol.phase
         data: bytes | None = None
         with trio.CancelScope(deadline=self._deadline()) as self._reading:
-            data = await self._receive()
+            data = await receive(self._stream)
         now = trio.current_time()
         if phase is Phase.BODY:
-            self._body_waited_s += now - began
-            self._body_bytes += len(data or b"")
+            self._pace.add(now - began, len(data or b""))
         elif phase is Phase.IDLE and data:
             self._since = now
         return data
@@ -175,20 +173,13 @@ class GuardedConnection(ServedConnection):
             case Phase.HEAD:
                 return self._since + limits.head_timeout_ms / 1000
             case Phase.BODY:
-                allowed_s = limits.body_timeout_ms / 1000 + self._body_bytes / limits.body_bytes_per_s
-                return trio.current_time() + allowed_s - self._body_waited_s
+                return self._pace.deadline()
             case Phase.ANSWER:
                 return inf
             case Phase.WEBSOCKET:
                 if not limits.websocket_ping_ms:
                     return inf
                 return trio.current_time() + (limits.websocket_ping_ms + limits.websocket_pong_timeout_ms) / 1000
-
-    async def _receive(self) -> bytes:
-        try:
-            return bytes(await self._stream.receive_some(READ_BYTES))
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return b""
 
     async def _read_unless(self, event: EventFlag) -> bytes | None:
         data: bytes | None = None
@@ -199,59 +190,35 @@ class GuardedConnection(ServedConnection):
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(give_up)
-            data = await self._receive()
+            data = await receive(self._stream)
             nursery.cancel_scope.cancel()
         return data
-
-    async def _linger(self) -> None:
-        with trio.move_on_after(self._limits.linger_ms / 1000):
-            while await self._receive():
-                pass
 
     # --- what the protocol asks for ---
 
     async def _on_event(self, event: Event) -> None:
         if isinstance(event, RawData):
-            await self._send(event.data)
+            if not await self._writer.send(event.data):
+                await self._begin_close()
         elif isinstance(event, Closed):
             await self._begin_close()
         elif isinstance(event, Updated):
             # No checkpoint here: the task that comes by may be cancelled already (quart-trio's is).
             self._since = trio.current_time()
             self._asked = True
-            self._body_waited_s = 0.0
-            self._body_bytes = 0
+            self._pace = BodyPace(self._limits)
             self._reading.deadline = self._deadline()
-
-    async def _send(self, data: bytes) -> None:
-        broken = False
-        try:
-            async with self._send_lock:
-                with trio.move_on_after(self._limits.write_timeout_ms / 1000) as scope:
-                    await self._stream.send_all(data)
-                broken = scope.cancelled_caught
-        except trio.Cancelled:
-            self._abort()  # half a message may be on the wire: nothing sensible can follow it
-            raise
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            broken = True
-        if broken:
-            self._abort()
-            await self._begin_close()
 
     async def _begin_close(self) -> None:
         """The application is told; the read loop does the rest."""
         if not self._protocol.closing:
             self._protocol.closing = True
-            if not isinstance(self._stream, trio.SSLStream):
+            protocol = self._protocol.connection
+            if isinstance(protocol, h11.Connection) and is_cut_unframed(protocol):
+                self._writer.reset()
+            elif not isinstance(self._stream, trio.SSLStream):
                 with suppress(OSError):
                     self._socket.shutdown(SHUT_WR)
             self._reading.cancel()
             await self._protocol.can_read.set()
         await self._protocol.handle(Closed())
-
-    def _abort(self) -> None:
-        """Resets the connection: the kernel must not go on offering our data to a peer that takes none."""
-        with suppress(OSError):
-            self._socket.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
-        self._socket.close()

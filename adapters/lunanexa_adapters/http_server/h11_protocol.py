@@ -97,6 +97,7 @@ class GuardedH11Protocol(H11Protocol):
     async def refuse(self, status: int) -> None:
         """Answers by itself where no answer has begun, and ends the connection."""
         if self.connection.our_state in (h11.IDLE, h11.SEND_RESPONSE) and not self.closing:
+            await self._close_stream()  # the application first: it may be about to answer
             headers, body = error_headers(self.config.render_error, status)
             await self._send_h11_event(h11.Response(status_code=status, headers=headers))
             if not self._head_only:

@@ -28,6 +28,8 @@ class GuardedHttpStream(HTTPStream):
             raise ClientGone
         if message["type"] != "http.response.body":
             await super().app_send(message)
+            # The head waits for a body that follows without a pause, and for no other.
+            self.task_group.spawn(self.protocol.flush)
             return
         # Head, body and end of a response that is at hand go out in one send, not in three.
         self.protocol.corked = not message.get("more_body", False)

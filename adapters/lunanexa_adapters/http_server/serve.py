@@ -51,7 +51,7 @@ async def serve_http(
     drains nothing). Takes plain and TLS listeners, and closes them. Raises ``PortFault`` when the
     application's own start-up fails."""
     limits = limits or ServerLimits()
-    config = _config(limits, render_error, on_fault)
+    config = guard_config(limits, render_error, on_fault)
     context = WorkerContext(None)
     wrapped = ASGIWrapper(app)  # type: ignore[arg-type]  # plain mappings here, typed dicts there
 
@@ -75,7 +75,8 @@ async def serve_http(
         )
 
 
-def _config(limits: ServerLimits, render_error: RenderError, on_fault: OnFault) -> GuardConfig:
+def guard_config(limits: ServerLimits, render_error: RenderError, on_fault: OnFault) -> GuardConfig:
+    """hypercorn's configuration with everything that is ours switched off in it."""
     config = GuardConfig()
     config.limits = limits
     config.render_error = render_error

@@ -33,6 +33,8 @@ class GuardedWsStream(WSStream):
             if self.closed:  # refused without asking the application
                 await self.send(StreamClosed(stream_id=self.stream_id))
         elif isinstance(event, Body | Data) and not self.closed and not self.handshake.accepted:
+            # The application first: it may be about to accept.
+            await super().handle(StreamClosed(stream_id=self.stream_id))
             await self._send_error_response(400)
             await self.send(StreamClosed(stream_id=self.stream_id))
         elif isinstance(event, Body | Data) and not self.closed and self.connection.state is ConnectionState.CLOSED:

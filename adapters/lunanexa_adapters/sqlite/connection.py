@@ -69,12 +69,12 @@ class _Job(Generic[T]):
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
         self.done = trio.Event()
-        self.error: BaseException | None = None
+        self.error: Exception | None = None
 
     def run(self) -> None:
         try:
             self.value = self._work()
-        except BaseException as error:  # noqa: BLE001 - raised in the task that waits for this job
+        except Exception as error:  # noqa: BLE001 - raised in the task that waits for this job
             self.error = error
 
 

@@ -5,7 +5,7 @@ in it: whoever holds an older epoch or another head updates nothing and is told 
 """
 
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -59,7 +59,7 @@ class SqliteJournal(Journal):
     async def head(self) -> Head:
         return await self._reader.submit(_head)
 
-    async def read(self, after: int = 0, limit: int | None = None) -> AsyncIterator[Row]:
+    async def read(self, after: int = 0, limit: int | None = None) -> AsyncGenerator[Row, None]:
         left = limit
         while left is None or left > 0:
             wanted = READ_ROWS if left is None else min(READ_ROWS, left)

@@ -11,6 +11,7 @@ from typing import Final
 
 import attrs
 
+from lunanexa_adapters.files.atomic import make_directory
 from lunanexa_adapters.sqlite.connection import transaction
 from lunanexa_ports.errors import PortFault
 
@@ -105,7 +106,7 @@ def _connect(path: Path, busy_ms: int) -> sqlite3.Connection:
 
 
 def _create_file(path: Path) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_directory(path.parent)
     # Only a new file is ever opened here: closing any descriptor of a file drops all POSIX locks that this
     # process has on it, SQLite's too. SQLite gives its WAL and index the mode of the main file.
     try:

@@ -41,6 +41,7 @@ class Inbox:
     def __init__(self) -> None:
         self._urgent: deque[Slot] = deque()
         self._ordinary: deque[Slot] = deque()
+        self._asked: dict[int, Slot] = {}
         self._room = {True: trio.Semaphore(LINE_MAX), False: trio.Semaphore(LINE_MAX)}
         self._arrived = trio.Event()
         self._closed = False
@@ -55,10 +56,12 @@ class Inbox:
             if self._closed:
                 raise PortUnavailable("the kernel is gone")
             slot = Slot(command, actor)
+            self._asked[id(slot)] = slot
             (self._urgent if urgent else self._ordinary).append(slot)
             self._arrived.set()
             with trio.CancelScope(shield=True):  # Bounded: the kernel answers, or answers for all as it goes.
                 await slot.done.wait()
+            del self._asked[id(slot)]
         finally:
             room.release()
         if slot.answer is None:
@@ -81,9 +84,10 @@ class Inbox:
         return taken
 
     def close(self) -> None:
-        """Answers everything that waits; nothing is taken any more."""
+        """Answers everything that was asked and not answered, in a batch or not; nothing is taken any more."""
         self._closed = True
-        for slot in (*self._urgent, *self._ordinary):
-            slot.reply(None)
+        for slot in self._asked.values():
+            if not slot.done.is_set():
+                slot.reply(None)
         self._urgent.clear()
         self._ordinary.clear()

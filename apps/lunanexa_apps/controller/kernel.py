@@ -2,6 +2,7 @@
 answer; everything that arrived while the last batch was written shares the next one's transaction."""
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from typing import Protocol
 
 import attrs
@@ -178,7 +179,8 @@ class Kernel:
     async def _read_tail(self) -> tuple[int, list[Row]] | None:
         try:
             taken = await self._journal.take_epoch()
-            return taken.epoch, [row async for row in self._journal.read(self.head.sequence)]
+            async with aclosing(self._journal.read(self.head.sequence)) as rows:
+                return taken.epoch, [row async for row in rows]
         except PortUnavailable:
             return None
 

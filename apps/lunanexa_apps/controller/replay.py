@@ -1,5 +1,7 @@
 """Replay: state from the rows of a journal, each verified in its chain before it is believed."""
 
+from contextlib import aclosing
+
 import attrs
 
 from lunanexa_apps.codec import CodecError
@@ -36,8 +38,9 @@ class Replay:
 async def replay(journal: Journal, *, until: int | None = None) -> Replay:
     """The state that the journal holds, up to sequence ``until``."""
     rebuilt = Replay()
-    async for row in journal.read():
-        if until is not None and row.sequence > until:
-            break
-        rebuilt.feed(row)
+    async with aclosing(journal.read()) as rows:
+        async for row in rows:
+            if until is not None and row.sequence > until:
+                break
+            rebuilt.feed(row)
     return rebuilt

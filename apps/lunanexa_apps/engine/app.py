@@ -138,7 +138,7 @@ class ReferenceEngine(AsgiApplication):
                 return
             with self._metrics.request() as progress:
                 tell = self._stream if answer.stream else self._tell_whole
-                progress.outcome = await tell(exchange, answer, place, progress)
+                await tell(exchange, answer, place, progress)
 
     def _unknown(self, model: str) -> ApiError | None:
         return None if model in self._settings.names else errors.unknown_model(model)
@@ -147,7 +147,7 @@ class ReferenceEngine(AsgiApplication):
         self._metrics.rejections += 1
         await exchange.refuse(errors.queue_full(self._slots.waiting))
 
-    async def _tell_whole(self, exchange: Exchange, answer: Answer, place: Place, progress: Progress) -> str:
+    async def _tell_whole(self, exchange: Exchange, answer: Answer, place: Place, progress: Progress) -> None:
         texts: list[str] = []
         async with self._slots.hold(place, answer.prompt_tokens) as slot:
             pacer = self._begin(progress, answer.prompt_tokens)
@@ -155,10 +155,10 @@ class ReferenceEngine(AsgiApplication):
                 texts.append(await self._next_piece(pacer, answer, slot, progress))
         finish = answer.generation.finish_reason
         assert finish is not None
+        progress.finished(finish)
         await exchange.send_json(200, answer.dialect.whole("".join(texts), finish, answer.usage()))
-        return "length" if finish == "length" else "stop"
 
-    async def _stream(self, exchange: Exchange, answer: Answer, place: Place, progress: Progress) -> str:
+    async def _stream(self, exchange: Exchange, answer: Answer, place: Place, progress: Progress) -> None:
         stream = await exchange.open_events()
         dialect, generation = answer.dialect, answer.generation
         piece = PieceTemplate(dialect.piece(PieceTemplate.mark()))
@@ -175,11 +175,11 @@ class ReferenceEngine(AsgiApplication):
                     await stream.raw(piece.event(text))
         finish = generation.finish_reason
         assert finish is not None
+        progress.finished(finish)
         await stream.event(dialect.closing(finish))
         if answer.include_usage:
             await stream.event(dialect.usage(answer.usage()))
         await stream.done()
-        return "length" if finish == "length" else "stop"
 
     def _begin(self, progress: Progress, prompt_tokens: int) -> Pacer:
         self._metrics.started(progress, prompt_tokens)
@@ -211,8 +211,8 @@ class ReferenceEngine(AsgiApplication):
                 async with self._slots.hold(place, used):
                     await self._begin(progress, used).token_due()
                     document = await embedding_document(request, inputs, self._settings)
+                progress.finished("stop")
                 await exchange.send_json(200, document)
-                progress.outcome = "stop"
 
     async def _health(self, exchange: Exchange) -> None:
         await exchange.send_json(200, {"status": "ok"})

@@ -72,18 +72,24 @@ def _milliseconds(text: str) -> float:
     return value
 
 
+class _DefaultsWhereThereAreSome(argparse.ArgumentDefaultsHelpFormatter):
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
+
+
 def _parser(version: str) -> argparse.ArgumentParser:
     defaults = EngineSettings()
     parser = argparse.ArgumentParser(
         prog="lunanexa-engine",
         description="OpenAI-compatible reference engine: an n-gram language model, no GPU, for trials and tests.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=_DefaultsWhereThereAreSome,
         allow_abbrev=False,
     )
     add = parser.add_argument
     add("--host", default="127.0.0.1", help="address to listen on")
     add("--port", type=int, default=0, help="port; 0 takes a free one, see --ready-file")
-    add("--alias", action="append", help="name of the model; again for more names, the first is told in answers")
+    add("--alias", action="append", help="name of the model, 'reference' without; again for more names: the first "
+        "is told in answers, all are accepted")  # fmt: skip
     add("--mode", choices=[mode.value for mode in Mode], default=defaults.mode.value,
         help="generate, or repeat the last user message")  # fmt: skip
     add("--ttft-ms", type=_milliseconds, default=defaults.ttft_ms, help="time to the first token")

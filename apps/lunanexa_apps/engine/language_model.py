@@ -17,6 +17,8 @@ from lunanexa_apps.engine.tokenizer import tokenise
 _CONTEXT_TOKENS = 2
 _DISCOUNT = 0.25
 _ENOUGH_CHOICES = 6
+_SHORTEST_TEXT = 24
+"""No end before so many tokens: the corpus ends its paragraphs with sentences that would end most answers at once."""
 _BOUNDARY = ""
 """Before the first token and after the last of a paragraph; no token is empty."""
 
@@ -55,22 +57,21 @@ class LanguageModel:
                 self._followers.setdefault(context, Counter())[padded[end]] += 1
 
     def generate(self, prompt: Sequence[str], sampling: Sampling, rng: Rng, *, endless: bool = False) -> Iterator[str]:
-        """Tokens that go on from ``prompt`` (a new paragraph where it is empty), one at least, until the
-        model ends the paragraph; ``endless`` begins another instead of ending."""
+        """Tokens that go on from ``prompt`` (a new paragraph where it is empty) until the model ends the
+        paragraph; ``endless`` begins another instead of ending."""
         context: Context = tuple(prompt[-_CONTEXT_TOKENS:]) or (_BOUNDARY,)
-        may_end = False
+        length = 0
         while True:
-            distribution = self._distribution(context, may_end=may_end)
+            distribution = self._distribution(context, may_end=length >= _SHORTEST_TEXT)
             token = distribution.tokens[choose(distribution.weights, sampling, rng)]
-            if token == _BOUNDARY:
-                if not endless:
-                    return
-                token, context = "\n\n", ()
+            if token != _BOUNDARY:
                 yield token
-                context, may_end = (_BOUNDARY,), False
-                continue
-            yield token
-            context, may_end = (*context, token)[-_CONTEXT_TOKENS:], True
+                context, length = (*context, token)[-_CONTEXT_TOKENS:], length + 1
+            elif endless:
+                yield "\n\n"
+                context, length = (_BOUNDARY,), 0
+            else:
+                return
 
     def _distribution(self, context: Context, *, may_end: bool) -> Distribution:
         while context and context not in self._followers:

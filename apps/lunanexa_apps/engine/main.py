@@ -36,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def _run(options: Options) -> int:
-    log = _Log(SystemClock())
     clock = SystemClock()
+    log = _Log(clock)
     ids = SystemIds(clock)
     app = ReferenceEngine(
         options.engine,

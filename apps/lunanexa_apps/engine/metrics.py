@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import attrs
 import trio
 
+from lunanexa_apps.engine.generation import FinishReason
 from lunanexa_apps.engine.slots import Slots
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
@@ -36,11 +37,15 @@ class Histogram:
 
 @attrs.define
 class Progress:
-    """One request's times, in seconds of trio's clock. ``outcome`` stays ``abort`` unless it is set."""
+    """One request's times, in seconds of trio's clock. ``outcome`` stays ``abort`` until all is generated;
+    whether the client took the end of it is not the engine's to count."""
 
     arrived_s: float
     last_token_s: float | None = None
     outcome: str = "abort"
+
+    def finished(self, reason: FinishReason) -> None:
+        self.outcome = "length" if reason == "length" else "stop"
 
 
 class Metrics:

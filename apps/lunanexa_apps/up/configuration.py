@@ -59,7 +59,9 @@ class CommandSettings:
         default=HostPort("127.0.0.1", 8400), metadata=setting(Address(), "address that clients call")
     )
     model: str | None = attrs.field(default=None, metadata=setting(Path(), "model file (GGUF) to serve"))
-    engine: str | None = attrs.field(default=None, metadata=setting(Text(), "engine driver to use"))
+    engine: str | None = attrs.field(
+        default=None, metadata=setting(Text(), "engine driver: reference, llama_cpp or generic_openai")
+    )
     engine_binary: str | None = attrs.field(
         default=None, metadata=setting(Path(), "engine program, where it is not on PATH")
     )
@@ -88,15 +90,18 @@ class CommandSettings:
         default=32 << 20, metadata=setting(Integer(1_024, 1 << 30), "largest request body")
     )
     log_level: LogLevel | None = attrs.field(
-        default=None, metadata=setting(Choice(LogLevel), "how much is logged; unset: info, on a terminal warning")
+        default=None,
+        metadata=setting(Choice(LogLevel), "debug, info, warning or error; unset: info, on a terminal warning"),
     )
     log_format: LogFormat = attrs.field(
-        default=LogFormat.AUTO, metadata=setting(Choice(LogFormat), "what a log line looks like")
+        default=LogFormat.AUTO, metadata=setting(Choice(LogFormat), "what a log line looks like: auto, human or json")
     )
     url: str | None = attrs.field(
         default=None, metadata=setting(HttpUrl(), "controller that status and invoke talk to")
     )
-    token: Secret | None = attrs.field(default=None, metadata=setting(SecretText(), "key or operator token for it"))
+    token: Secret | None = attrs.field(
+        default=None, metadata=setting(SecretText(), "API key or operator token for that controller")
+    )
 
 
 def find_config(path: str | None, environment: Mapping[str, str]) -> ConfigFile | None:

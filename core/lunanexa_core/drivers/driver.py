@@ -40,7 +40,7 @@ class LaunchRefusal(enum.Enum):
     BINARY_NOT_ABSOLUTE = "engine.binary is not an absolute path"
     NO_MODEL = "engine.model_path is missing"
     MODEL_NOT_ABSOLUTE = "engine.model_path is not an absolute path"
-    BAD_SERVED_NAME = "engine.served_name is empty or holds a comma"
+    BAD_SERVED_NAME = "engine.served_name is empty, begins with a dash or holds a comma"
     NO_SLOTS = "engine.slots is below 1"
     NUL_IN_TEXT = "a text of the engine holds a NUL character"
     ADOPTED_ONLY = "this driver only adopts, and engine.url is missing"

@@ -28,7 +28,7 @@ def launch(order: LaunchInput) -> LaunchPlan | LaunchRefusal:
     refusal = check_launch(engine, model_needed=False)
     if refusal is not None:
         return refusal
-    context = () if engine.context_tokens is None else ("--context-tokens", str(engine.context_tokens))
+    context = () if engine.context_tokens is None else ("--context-length", str(engine.context_tokens))
     key = order.assignment.engine_key
     return LaunchPlan(
         argv=(

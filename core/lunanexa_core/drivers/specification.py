@@ -44,7 +44,7 @@ def adopted_address(engine: EngineSpec) -> EngineAddress | LaunchRefusal | None:
 
 def check_launch(engine: EngineSpec, *, model_needed: bool) -> LaunchRefusal | None:
     """Why ``engine`` can't be started, as far as its specification tells."""
-    if not engine.served_name or "," in engine.served_name:
+    if not engine.served_name or engine.served_name.startswith("-") or "," in engine.served_name:
         return LaunchRefusal.BAD_SERVED_NAME
     if engine.slots < 1:
         return LaunchRefusal.NO_SLOTS

@@ -27,6 +27,8 @@ class ReplicaRecord:
     state: ReplicaState
     start: StartId | None = None
     """The newest start; ``None`` while the next one is prepared."""
+    last_start: StartId | None = None
+    """The newest start, also while the next one is prepared: what the node is known by until then."""
     host: str | None = None
     port: int | None = None
     launched: bool = False

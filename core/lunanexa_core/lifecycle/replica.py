@@ -5,110 +5,30 @@ An exit that nobody asked for is a crash, whatever its code. A stop is finished 
 gone: only then may the next start be prepared, so that one assignment never has two.
 """
 
-import enum
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 import attrs
 
 from lunanexa_core.drivers.driver import Health
 from lunanexa_core.ids import StartId
 from lunanexa_core.lifecycle.backoff import backoff_ms
+from lunanexa_core.lifecycle.observations import (
+    Action,
+    Exited,
+    GroupGone,
+    LaunchFailed,
+    NotPrepared,
+    Observation,
+    Prepared,
+    Probed,
+    Refused,
+    Step,
+    StopAsked,
+    Tick,
+)
 from lunanexa_core.lifecycle.record import Ending, ReplicaRecord, ReplicaRules
 from lunanexa_core.southbound.documents import DesiredAssignment
 from lunanexa_core.southbound.heartbeat import EngineReadings, ExitReason, IdentityGrade, ReplicaState
-
-_UNKNOWN = EngineReadings()
-
-
-@attrs.frozen
-class Tick:
-    """Time has passed."""
-
-
-@attrs.frozen
-class StopAsked:
-    """The replica is wanted no more. ``hurry``: without drain or grace."""
-
-    hurry: bool = False
-
-
-@attrs.frozen(kw_only=True)
-class Prepared:
-    """A start id and an address are at hand for the next start."""
-
-    start: StartId
-    host: str
-    port: int
-
-
-@attrs.frozen
-class NotPrepared:
-    """There is none yet (store unavailable); try again soon. No fault of the engine."""
-
-
-@attrs.frozen
-class Refused:
-    """The specification can't be started on this node, now or later."""
-
-    detail: str
-
-
-@attrs.frozen
-class LaunchFailed:
-    """Nothing was started, and nothing of the start runs."""
-
-    start: StartId
-    detail: str
-
-
-@attrs.frozen
-class Exited:
-    """The main process of ``start`` has ended; others of its group may live."""
-
-    start: StartId
-    reason: ExitReason
-
-
-@attrs.frozen
-class GroupGone:
-    """No process of ``start`` is left."""
-
-    start: StartId
-
-
-@attrs.frozen(kw_only=True)
-class Probed:
-    """One look at the engine. ``health`` is ``None`` when it did not answer."""
-
-    start: StartId
-    health: Health | None
-    grade: IdentityGrade = IdentityGrade.NONE
-    wrong: bool = False
-    """Another program answers there."""
-    readings: EngineReadings = _UNKNOWN
-
-
-Observation: TypeAlias = (
-    Tick | StopAsked | Prepared | NotPrepared | Refused | LaunchFailed | Exited | GroupGone | Probed
-)
-
-
-class Action(enum.Enum):
-    """What the owner of the replica does next, in this order, after the record is durable."""
-
-    PREPARE = "prepare"
-    SPAWN = "spawn"
-    TERMINATE = "terminate"
-    KILL = "kill"
-    FORGET = "forget"
-
-
-@attrs.frozen
-class Step:
-    """The replica from now on, and what that asks for."""
-
-    record: ReplicaRecord
-    actions: tuple[Action, ...] = ()
 
 
 def new_replica(assignment: DesiredAssignment, now_ms: int) -> ReplicaRecord:
@@ -130,15 +50,15 @@ def step(
     match observation:
         case Tick():
             return _tick(record, now_ms, rules, jitter_per_mille)
-        case StopAsked(hurry=hurry):
-            return _stop_asked(record, now_ms, rules, hurry=hurry)
+        case StopAsked():
+            return _stop_asked(record, observation, now_ms, rules)
         case Prepared():
             return _prepared(record, observation, now_ms, rules)
         case NotPrepared():
             waiting = _enter(record, ReplicaState.BACKOFF, now_ms, rules.prepare_retry_ms)
             return Step(waiting if _preparing(record) else record)
-        case Refused(detail=detail):
-            return _refused(record, detail, now_ms)
+        case Refused():
+            return _refused(record, observation, now_ms)
         case LaunchFailed():
             return _launch_failed(record, observation, now_ms, rules, jitter_per_mille)
         case Exited():
@@ -224,16 +144,20 @@ def _tick(record: ReplicaRecord, now_ms: int, rules: ReplicaRules, jitter_per_mi
             assert_never(record.state)
 
 
-def _stop_asked(record: ReplicaRecord, now_ms: int, rules: ReplicaRules, *, hurry: bool) -> Step:
+def _stop_asked(record: ReplicaRecord, asked: StopAsked, now_ms: int, rules: ReplicaRules) -> Step:
     record = attrs.evolve(record, ending=Ending.ABSENT)
     if not record.launched:
         # Nothing of ours runs: an adopted engine goes on, and so do the requests in it.
         return _absent(record, now_ms)
+    if asked.hurry:
+        return _kill(record, now_ms, rules)
+    drain_ms = rules.drain_ms if asked.drain_ms is None else asked.drain_ms
     match record.state:
-        case ReplicaState.STOPPING | ReplicaState.DRAINING | ReplicaState.READY | ReplicaState.STARTING if hurry:
-            return _kill(record, now_ms, rules)
         case ReplicaState.READY:
-            return Step(_enter(record, ReplicaState.DRAINING, now_ms, rules.drain_ms))
+            return Step(_enter(record, ReplicaState.DRAINING, now_ms, drain_ms))
+        case ReplicaState.DRAINING:
+            deadline_ms = now_ms + drain_ms
+            return Step(attrs.evolve(record, deadline_ms=min(record.deadline_ms or deadline_ms, deadline_ms)))
         case ReplicaState.STARTING:
             return _stop(record, Ending.ABSENT, now_ms, rules, 0)
         case _:
@@ -244,16 +168,22 @@ def _prepared(record: ReplicaRecord, prepared: Prepared, now_ms: int, rules: Rep
     if not _preparing(record):
         return Step(record)
     record = attrs.evolve(
-        record, start=prepared.start, host=prepared.host, port=prepared.port, launched=not rules.adopted
+        record,
+        start=prepared.start,
+        last_start=prepared.start,
+        host=prepared.host,
+        port=prepared.port,
+        launched=not rules.adopted,
     )
     started = _enter(record, ReplicaState.STARTING, now_ms, rules.start_timeout_ms)
     return Step(started, () if rules.adopted else (Action.SPAWN,))
 
 
-def _refused(record: ReplicaRecord, detail: str, now_ms: int) -> Step:
-    if record.state is not ReplicaState.STARTING:
+def _refused(record: ReplicaRecord, refused: Refused, now_ms: int) -> Step:
+    if not _preparing(record):
         return Step(record)
-    record = attrs.evolve(record, launched=False, exit=ExitReason(kind="refused", last_lines=(detail,)))
+    reason = ExitReason(kind="refused", last_lines=(refused.detail,))
+    record = attrs.evolve(record, start=refused.start, last_start=refused.start, exit=reason)
     return Step(_enter(record, ReplicaState.FAILED, now_ms, None))
 
 

@@ -42,10 +42,10 @@ def _add_choice(choices: dict[int, dict[str, Any]], choice: dict[str, Any]) -> N
     whole = choices.setdefault(index, {"index": index})
     for name, value in choice.items():
         match name, value:
-            case "index", _:
-                pass
             case "delta", dict():
                 _merge(whole.setdefault("message", {}), value)
+            case (("index" | "delta" | "message"), _):
+                pass
             case ("text", str()) | ("logprobs", dict()):
                 _merge(whole, {name: value})
             case _, None:
@@ -57,13 +57,15 @@ def _add_choice(choices: dict[int, dict[str, Any]], choice: dict[str, Any]) -> N
 def _merge(whole: dict[str, Any], delta: dict[str, Any]) -> None:
     for name, value in delta.items():
         before = whole.get(name)
+        if name == "tool_calls":
+            if isinstance(value, list):
+                whole[name] = _joined(before if isinstance(before, list) else [], value)
+            continue
         match before, value:
             case _, None:
                 whole.setdefault(name, None)
-            case None, list() if name == "tool_calls":
-                whole[name] = _joined([], value)
             case list(), list():
-                whole[name] = _joined(before, value) if name == "tool_calls" else before + value
+                whole[name] = before + value
             case dict(), dict():
                 _merge(before, value)
             case str(), str() if name not in _NAMES:

@@ -94,7 +94,7 @@ def _value(text: str, at: int) -> tuple[Any, int]:
     try:
         return _DECODER.raw_decode(text, at)
     except JSONDecodeError as error:
-        raise MalformedJson(error.msg[:1].lower() + error.msg[1:].rstrip(": "), error.pos) from None
+        raise MalformedJson(error.msg[:1].lower() + error.msg[1:].rstrip(": ").removesuffix(" at"), error.pos) from None
     except _NotANumber as error:
         raise MalformedJson(f"{error} is no JSON value", _constant(text, at)) from None
     except RecursionError:

@@ -41,7 +41,7 @@ class ExitReason:
 
     kind: str
     """``exited``, ``signalled``, ``unobserved``, ``start_timeout``, ``wrong_identity``, ``spawn_failed``,
-    ``unhealthy``."""
+    ``unhealthy``, ``refused`` (the specification can't be started here; ``last_lines`` says why)."""
     code: int | None = None
     signal: int | None = None
     last_lines: tuple[str, ...] = ()
@@ -77,6 +77,14 @@ class ReplicaReport:
 
 
 @attrs.frozen(kw_only=True)
+class RefusedAssignment:
+    """An assignment of the accepted document that the node does not follow, and why."""
+
+    assignment: AssignmentId
+    refusal: str
+
+
+@attrs.frozen(kw_only=True)
 class Heartbeat:
     """One report of a node. ``sequence`` rises by one within a boot of the agent's machine and process."""
 
@@ -90,6 +98,9 @@ class Heartbeat:
     replicas: tuple[ReplicaReport, ...] = ()
     available_mib: int | None = None
     total_mib: int | None = None
+    document_refusal: str | None = None
+    """Why the newest offered document is not followed; ``None`` once one is."""
+    refused: tuple[RefusedAssignment, ...] = ()
 
 
 @attrs.frozen(kw_only=True)

@@ -1,5 +1,7 @@
 """What every implementation of the ``children`` port must do."""
 
+from collections.abc import Awaitable, Callable
+
 import attrs
 import trio
 
@@ -21,21 +23,27 @@ class ChildPrograms:
     """Does not end when it is asked to."""
     missing: ChildOrder
     """Its program does not exist."""
+    settled: Callable[[Child], Awaitable[None]]
+    """Returns when a program has taken its stand towards SIGTERM; a real one needs a moment for that."""
 
 
 async def check_children(children: Children, programs: ChildPrograms) -> None:
-    """Runs the whole suite. The ``serves`` and ``stubborn`` programs must be deaf to nothing but what they say
-    as soon as :meth:`Children.start` returned."""
+    """Runs the whole suite."""
+
+    async def start(order: ChildOrder) -> Child:
+        child = await children.start(order)
+        await programs.settled(child)
+        return child
+
     with trio.fail_after(LIMIT_S):
-        await _exit_status(children, programs.exits_with_7)
-        await _terminate(children, programs.serves)
-        await _kill(children, programs.stubborn)
-        await _wait_is_cancellable(children, programs.serves)
+        await _exit_status(await children.start(programs.exits_with_7))
+        await _terminate(await start(programs.serves), await start(programs.serves))
+        await _kill(await start(programs.stubborn))
+        await _wait_is_cancellable(await start(programs.serves))
         await _missing_program(children, programs.missing)
 
 
-async def _exit_status(children: Children, order: ChildOrder) -> None:
-    child = await children.start(order)
+async def _exit_status(child: Child) -> None:
     assert await child.wait() == 7
     assert await child.wait() == 7, "wait is repeatable"
     child.terminate()
@@ -43,9 +51,7 @@ async def _exit_status(children: Children, order: ChildOrder) -> None:
     assert await child.wait() == 7, "verbs do nothing once it is gone"
 
 
-async def _terminate(children: Children, order: ChildOrder) -> None:
-    first = await children.start(order)
-    second = await children.start(order)
+async def _terminate(first: Child, second: Child) -> None:
     assert first.pid != second.pid
     statuses: list[int] = []
 
@@ -62,15 +68,13 @@ async def _terminate(children: Children, order: ChildOrder) -> None:
     assert await second.wait() == 0
 
 
-async def _kill(children: Children, order: ChildOrder) -> None:
-    child = await children.start(order)
+async def _kill(child: Child) -> None:
     child.terminate()
     child.kill()
     assert await child.wait() == -9
 
 
-async def _wait_is_cancellable(children: Children, order: ChildOrder) -> None:
-    child = await children.start(order)
+async def _wait_is_cancellable(child: Child) -> None:
     with trio.CancelScope() as scope:
         scope.cancel()
         await child.wait()

@@ -1,0 +1,117 @@
+"""How the control application reads requests and answers them: JSON values, and refusals in the one shape."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from quart import Response, request
+from werkzeug.exceptions import HTTPException
+
+from lunanexa_adapters.asgi.errors import INTERNAL, error_answer, invalid, method_not_allowed, not_found, too_large
+from lunanexa_adapters.asgi.headers import bearer, request_id, text_header
+from lunanexa_core.canonical import JsonValue
+from lunanexa_core.ids import RequestId, is_identifier
+from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_ports.asgi import Scope
+from lunanexa_ports.ids import IdSource
+
+BODY_BYTES_MAX: Final = 1024 * 1024
+_DIGITS_MAX: Final = 15
+
+
+class Refused(Exception):  # Quart's own way to end a handler early, with our value in it
+    """What a request's form alone decides; the application's error handler makes the answer."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+def secret() -> str | None:
+    """The presented bearer secret."""
+    found = bearer(_scope())
+    if isinstance(found, Refusal):
+        raise Refused(found)
+    return found
+
+
+def own_header(name: str) -> str | None:
+    """A header as text."""
+    found = text_header(_scope(), name.encode())
+    if isinstance(found, Refusal):
+        raise Refused(found)
+    return found
+
+
+async def read_body() -> bytes:
+    """The whole body; over the limit Quart refuses."""
+    data = await request.get_data(cache=False, as_text=False)
+    assert isinstance(data, bytes)
+    return data
+
+
+def identifier(text: str, param: str) -> str:
+    """``text`` if it is an identifier."""
+    if not is_identifier(text):
+        raise Refused(invalid(f"'{param}' must be an identifier.", param))
+    return text
+
+
+def is_number(text: str) -> bool:
+    """Plain digits, few enough for any integer of ours."""
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+
+
+def _scope() -> Scope:
+    scope: Any = request.scope
+    assert isinstance(scope, dict)
+    return scope
+
+
+class Answers:
+    """Makes responses to the current request."""
+
+    def __init__(self, ids: IdSource) -> None:
+        self._ids = ids
+
+    @property
+    def request(self) -> RequestId:
+        return request_id(_scope(), self._ids)
+
+    def reply(self, result: "JsonValue | Refusal") -> Response:
+        """A driving port's answer."""
+        if isinstance(result, Refusal):
+            return self.refuse(result)
+        return Response(json.dumps(result, separators=(",", ":")).encode(), content_type="application/json")
+
+    def reply_bytes(self, result: bytes | Refusal) -> Response:
+        """The same, where the answer is encoded already."""
+        if isinstance(result, Refusal):
+            return self.refuse(result)
+        return Response(result, content_type="application/json")
+
+    def refuse(self, refusal: Refusal, headers: Iterable[tuple[str, str]] = ()) -> Response:
+        """A whole error answer."""
+        answer = error_answer(refusal, self.request, headers)
+        response = Response(answer.body, status=answer.status)
+        for name, value in answer.headers:
+            response.headers[name.decode()] = value.decode("latin-1")
+        return response
+
+    def refuse_http(self, error: HTTPException) -> Response:
+        """What Quart itself refuses."""
+        match error.code:
+            case 404:
+                return self.refuse(not_found(request.path))
+            case 405:
+                allowed = ", ".join(sorted(getattr(error, "valid_methods", None) or ()))
+                return self.refuse(method_not_allowed(request.method, allowed), [("allow", allowed)])
+            case 408:
+                message = "The request took too long to arrive."
+                return self.refuse(Refusal(outcome=Outcome.REQUEST_TIMEOUT, message=message))
+            case 413:
+                return self.refuse(too_large(BODY_BYTES_MAX), [("connection", "close")])
+            case int(code) if 400 <= code < 500:
+                return self.refuse(invalid("The request is not valid."))
+            case _:
+                return self.refuse(INTERNAL)

@@ -1,0 +1,71 @@
+"""What a server is given: the planes behind one door, and the one guard of the edge.
+
+The guard is the only place here where any error is caught: whatever a handler breaks ends as an answer in the
+one shape, or, once an answer has begun, as a connection that is cut, so that nobody takes half of it for all.
+"""
+
+import structlog
+
+from lunanexa_adapters.asgi.errors import INTERNAL, error_answer, not_found
+from lunanexa_adapters.asgi.headers import request_id
+from lunanexa_ports.asgi import AsgiApplication, Message, Receive, Scope, Send
+from lunanexa_ports.ids import IdSource
+
+_CONTROL_PREFIXES = ("/admin/v1", "/node/v1")
+
+
+class Root(AsgiApplication):
+    """Dispatches by path prefix. ``control`` serves the operator and node planes, ``data_plane`` all else."""
+
+    def __init__(self, *, data_plane: AsgiApplication, control: AsgiApplication, ids: IdSource) -> None:
+        self._data_plane = data_plane
+        self._control = control
+        self._ids = ids
+        self._log = structlog.get_logger("lunanexa.edge")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
+        match scope["type"]:
+            case "http":
+                await self._guard(scope, receive, send)
+            case "websocket":
+                await self._refuse_websocket(scope, receive, send)
+            case "lifespan":
+                for phase in ("startup", "shutdown"):
+                    await receive()
+                    await send({"type": f"lifespan.{phase}.complete"})
+            case kind:
+                raise AssertionError(kind)
+
+    async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, begun = request_id(scope, self._ids), False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        path = str(scope["path"])
+        owner = self._control if _under(path, _CONTROL_PREFIXES) else self._data_plane
+        try:
+            await owner(scope, receive, noting)
+        except Exception as error:  # the edge's guard: one request's bug must not be another's
+            self._log.error("request_failed", request_id=request, begun=begun, exc_info=error)
+            if begun:
+                raise
+            answer = error_answer(INTERNAL, request)
+            await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+            await send({"type": "http.response.body", "body": answer.body, "more_body": False})
+
+    async def _refuse_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        if "websocket.http.response" not in scope.get("extensions", {}):
+            # The server makes a 403 of it.
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        answer = error_answer(not_found(str(scope["path"])), request_id(scope, self._ids))
+        await send({"type": "websocket.http.response.start", "status": answer.status, "headers": answer.headers})
+        await send({"type": "websocket.http.response.body", "body": answer.body, "more_body": False})
+
+
+def _under(path: str, prefixes: tuple[str, ...]) -> bool:
+    return any(path == prefix or path.startswith(prefix + "/") for prefix in prefixes)

@@ -1,0 +1,58 @@
+"""``lunanexa check-config``: the settings in force, and where each comes from."""
+
+import enum
+import json
+
+import attrs
+import click
+
+from lunanexa_apps.cli.options import JSON, config_option, output_option, settings_or_exit
+from lunanexa_apps.setting_kinds import HostPort, Secret
+from lunanexa_apps.settings import Loaded
+from lunanexa_apps.up.configuration import CommandSettings
+
+
+@click.command("check-config")
+@config_option
+@output_option
+def command(config: str | None, output: str) -> None:
+    """Check the configuration, and show every setting with its value and source.
+
+    The order is: flag, LUNANEXA_* variable, configuration file, default. Secrets are hidden.
+    """
+    loaded = settings_or_exit({}, config, hint=None)
+    if output == JSON:
+        click.echo(json.dumps(effective(loaded), indent=2))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    from lunanexa_apps.cli.pages import page_console
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in ("SETTING", "VALUE", "SOURCE"):
+        table.add_column(heading, overflow="fold")
+    for name, entry in effective(loaded).items():
+        value = entry["value"]
+        shown = "-" if value is None else str(value)
+        table.add_row(Text(name), Text(shown), Text(str(entry["source"])))
+    page_console().print(table)
+
+
+def effective(loaded: Loaded[CommandSettings]) -> dict[str, dict[str, object]]:
+    """Every setting's value and source, as JSON has them."""
+    values = attrs.asdict(loaded.settings, recurse=False)
+    return {
+        name: {"value": _plain(value), "source": loaded.sources[name].name, "kind": loaded.sources[name].kind.value}
+        for name, value in values.items()
+    }
+
+
+def _plain(value: object) -> object:
+    match value:
+        case enum.Enum():
+            return value.value
+        case HostPort() | Secret():
+            return str(value)
+        case _:
+            return value

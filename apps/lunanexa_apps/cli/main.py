@@ -1,0 +1,94 @@
+"""Composition root of the ``lunanexa`` program. Commands and adapters are imported when they are needed:
+``lunanexa --help`` starts without a loop, a library for tables or a socket."""
+
+import importlib
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from lunanexa_ports.children import Children
+    from lunanexa_ports.http_client import HttpClient
+    from lunanexa_ports.ids import IdSource
+
+T = TypeVar("T")
+
+COMMANDS: Final = {
+    "up": ("lunanexa_apps.cli.up", "Serve a model on this machine: controller, node agent and engine."),
+    "status": ("lunanexa_apps.cli.status", "Show nodes, deployments, queues, usage and the last requests."),
+    "invoke": ("lunanexa_apps.cli.invoke", "Ask a model, and stream its answer."),
+    "check-config": ("lunanexa_apps.cli.check_config", "Show the settings in force and where each comes from."),
+    "version": ("lunanexa_apps.cli.version", "Show the version."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and summary; a command's module is imported when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        assert isinstance(command, click.Command), cmd_name
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+def _run(function: Callable[[], Awaitable[T]]) -> T:
+    import trio
+
+    return trio.run(function)
+
+
+def _make_http() -> "HttpClient":
+    from lunanexa_adapters.http_client.http_client import H11HttpClient
+
+    return H11HttpClient()
+
+
+def _make_ids() -> "IdSource":
+    from lunanexa_adapters.system.clock import SystemClock
+    from lunanexa_adapters.system.ids import SystemIds
+
+    return SystemIds(SystemClock())
+
+
+def _make_children() -> "AbstractContextManager[Children]":
+    from lunanexa_adapters.children.children import LinuxChildren
+
+    return LinuxChildren()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.pass_context
+def program(ctx: click.Context) -> None:
+    """LunaNexa: a governed model service.
+
+    Start with `lunanexa up`, then call it with `lunanexa invoke "Hello"`.
+    """
+    from lunanexa_apps.cli.tools import Tools
+
+    ctx.obj = Tools(run=_run, make_http=_make_http, make_ids=_make_ids, make_children=_make_children)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        program(prog_name="lunanexa", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        raise SystemExit(error.exit_code) from None
+    except (click.Abort, KeyboardInterrupt):
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()

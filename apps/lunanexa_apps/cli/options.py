@@ -1,0 +1,55 @@
+"""Options that several commands have."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from lunanexa_apps.cli.tools import EXIT_CONFIG, fail
+from lunanexa_apps.settings import Loaded, SettingsError, flag_of, help_of
+from lunanexa_apps.up.configuration import CommandSettings, load_command_settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TABLE = "table"
+JSON = "json"
+
+
+def output_option(function: F) -> F:
+    """``-o table|json``."""
+    choices = click.Choice([TABLE, JSON])
+    return click.option("-o", "--output", type=choices, default=TABLE, help="For people, or one JSON document.")(
+        function
+    )
+
+
+def config_option(function: F) -> F:
+    """``--config FILE``."""
+    return click.option("--config", metavar="FILE", help="Configuration file (TOML).")(function)
+
+
+def setting_options(*names: str, metavar: Mapping[str, str] | None = None) -> Callable[[F], F]:
+    """A flag for each of these settings. Values stay text: the loader checks them, whatever their source."""
+
+    def add(function: F) -> F:
+        for name in reversed(names):
+            text = help_of(CommandSettings, name)
+            option = click.option(
+                flag_of(name), name, metavar=(metavar or {}).get(name, "VALUE"), help=text[0].upper() + text[1:] + "."
+            )
+            function = option(function)
+        return function
+
+    return add
+
+
+def settings_or_exit(
+    flags: Mapping[str, str | None], config: str | None, *, hint: str | None = "lunanexa check-config tells all of it"
+) -> Loaded[CommandSettings]:
+    """The settings, or the end of the program with every problem."""
+    try:
+        return load_command_settings(flags, os.environ, config_path=config)
+    except SettingsError as error:
+        first, *others = error.problems
+        fail(first, details=tuple(others), hint=hint, exit_code=EXIT_CONFIG)

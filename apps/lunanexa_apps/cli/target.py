@@ -1,0 +1,99 @@
+"""Which controller a command talks to, and with which token: the one named, else this machine's own."""
+
+from typing import NoReturn
+
+import attrs
+
+from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_UNAVAILABLE, fail
+from lunanexa_apps.setting_kinds import HostPort
+from lunanexa_apps.settings import Loaded, SourceKind
+from lunanexa_apps.up.configuration import CommandSettings
+from lunanexa_apps.up.installation import InstallationFault, read_address, read_installation
+from lunanexa_apps.up.plane import Plane, PlaneRefusal
+from lunanexa_core.drivers.specification import parse_engine_url
+from lunanexa_core.outcomes import Outcome
+from lunanexa_ports.http_client import HttpClient, HttpUnreachable
+
+
+@attrs.frozen(kw_only=True)
+class Target:
+    """A controller's address. ``api_key`` and ``operator_token`` are what was found for each plane."""
+
+    host: str
+    port: int
+    api_key: str | None = attrs.field(repr=False)
+    operator_token: str | None = attrs.field(repr=False)
+    data_dir: str | None
+
+    @property
+    def url(self) -> str:
+        return f"http://{HostPort(self.host, self.port)}"
+
+    def operator_plane(self, http: HttpClient) -> Plane:
+        return Plane(http=http, host=self.host, port=self.port, token=self.operator_token)
+
+    def data_plane(self, http: HttpClient) -> Plane:
+        return Plane(http=http, host=self.host, port=self.port, token=self.api_key)
+
+
+def find_target(loaded: Loaded[CommandSettings]) -> Target:
+    """A ``--data-dir`` that was given counts most, then the URL, then the default data directory. Ends the
+    program when there is none of them."""
+    settings = loaded.settings
+    if settings.url is None or loaded.sources["data_dir"].kind is SourceKind.FLAG:
+        return _own(settings)
+    address = parse_engine_url(settings.url)
+    if address is None:
+        fail(f"url (from {loaded.sources['url']}): not http://host:port", exit_code=EXIT_CONFIG)
+    token = None if settings.token is None else settings.token.value
+    return Target(host=address.host, port=address.port, api_key=token, operator_token=token, data_dir=None)
+
+
+def _own(settings: CommandSettings) -> Target:
+    try:
+        installation = read_installation(settings.data_dir)
+    except InstallationFault as error:
+        fail(str(error), exit_code=EXIT_CONFIG)
+    if installation is None:
+        fail(
+            f"no installation in {settings.data_dir}",
+            hint="start one: lunanexa up; or name another: --data-dir DIR, or LUNANEXA_URL and LUNANEXA_TOKEN",
+            exit_code=EXIT_UNAVAILABLE,
+        )
+    host, port = read_address(installation.layout) or (settings.listen.host, settings.listen.port)
+    return Target(
+        host=host,
+        port=port,
+        api_key=installation.api_key,
+        operator_token=installation.operator_token,
+        data_dir=settings.data_dir,
+    )
+
+
+def fail_unreachable(target: Target, error: Exception) -> NoReturn:
+    """Ends the program: nothing usable answers."""
+    hint = "check LUNANEXA_URL" if target.data_dir is None else f"start it: lunanexa up --data-dir {target.data_dir}"
+    if isinstance(error, HttpUnreachable):
+        fail(f"no controller answers at {target.url}", hint=hint, exit_code=EXIT_UNAVAILABLE)
+    fail(f"{target.url}: {error}", hint=hint, exit_code=EXIT_UNAVAILABLE)
+
+
+def fail_refused(target: Target, refusal: PlaneRefusal, *, token_name: str) -> NoReturn:
+    """Ends the program with the controller's own message and what helps."""
+    fail(refusal.text, hint=_advice(target, refusal.code, token_name), exit_code=refusal.exit_code)
+
+
+def _advice(target: Target, code: str, token_name: str) -> str | None:
+    match code:
+        case Outcome.INVALID_API_KEY.value | Outcome.PERMISSION_DENIED.value:
+            if target.data_dir is None:
+                return f"set LUNANEXA_TOKEN to {token_name}"
+            return "another installation answers at that address; see lunanexa up's output for its data directory"
+        case Outcome.MODEL_NOT_FOUND.value:
+            return "see what is served: lunanexa status"
+        case Outcome.DRAINING.value:
+            return "it is stopping; start it again: lunanexa up"
+        case Outcome.STARTING.value | Outcome.NO_CAPACITY.value | Outcome.NO_PLACEMENT.value:
+            return "see what is not ready: lunanexa status"
+        case _:
+            return None

@@ -1,0 +1,63 @@
+"""What commands get from the composition root, and how they end: exit status, one message, one next step."""
+
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from typing import NoReturn, Protocol, TypeVar
+
+import attrs
+import click
+
+from lunanexa_ports.children import Children
+from lunanexa_ports.http_client import HttpClient
+from lunanexa_ports.ids import IdSource
+
+T = TypeVar("T")
+
+EXIT_UNAVAILABLE = 69
+"""sysexits' EX_UNAVAILABLE: nothing answers."""
+EXIT_CONFIG = 78
+"""sysexits' EX_CONFIG: the settings can't be used."""
+EXIT_HELD = 75
+"""sysexits' EX_TEMPFAIL: somebody else runs it now."""
+
+
+class Run(Protocol):
+    """Starts the loop; only the composition root may."""
+
+    def __call__(self, function: Callable[[], Awaitable[T]], /) -> T: ...
+
+
+@attrs.frozen(kw_only=True)
+class Tools:
+    """Makers of adapters, called only by the command that needs them, so that the others start fast."""
+
+    run: Run
+    make_http: Callable[[], HttpClient]
+    make_ids: Callable[[], IdSource]
+    make_children: Callable[[], AbstractContextManager[Children]]
+
+
+def fail(message: str, *, hint: str | None = None, details: tuple[str, ...] = (), exit_code: int = 1) -> NoReturn:
+    """Ends the program with a message that a person can act on."""
+    write_failure(message, hint=hint, details=details)
+    raise SystemExit(exit_code)
+
+
+def write_failure(message: str, *, hint: str | None = None, details: tuple[str, ...] = ()) -> None:
+    """The message and the next step, on standard error."""
+    click.echo(click.style("error: ", fg="red", bold=True) + message, err=True, color=wants_color())
+    for line in details:
+        click.echo("  | " + printable(line), err=True)
+    if hint is not None:
+        click.echo(click.style("next:  ", bold=True) + hint, err=True, color=wants_color())
+
+
+def wants_color() -> bool | None:
+    """``None`` leaves it to the stream; NO_COLOR (no-color.org) forbids it."""
+    return False if os.environ.get("NO_COLOR") else None
+
+
+def printable(text: str) -> str:
+    """``text`` without control characters: what a model or a log says must not steer the terminal."""
+    return "".join(c for c in text if c in "\n\t" or (c.isprintable() or ord(c) > 0x9F))

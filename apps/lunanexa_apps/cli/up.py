@@ -1,0 +1,160 @@
+"""``lunanexa up``: everything that is decided before the first process starts, and then the service."""
+
+import os
+import signal
+import sys
+from functools import partial
+from typing import Final
+
+import click
+import trio
+from rich.console import Console
+
+from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options, settings_or_exit
+from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, EXIT_UNAVAILABLE, Tools, fail
+from lunanexa_apps.cli.up_screen import Announcer, PlainScreen, TerminalScreen
+from lunanexa_apps.logging import configure_logging
+from lunanexa_apps.up.configuration import CommandSettings, LogFormat
+from lunanexa_apps.up.engine_choice import ChoiceRefused, EngineChoice, EngineWish, choose_engine
+from lunanexa_apps.up.installation import Holder, InstallationFault, prepare_installation, take_lock
+from lunanexa_apps.up.orders import child_orders
+from lunanexa_apps.up.port_check import CanNotListen, check_listen
+from lunanexa_apps.up.screen import Failure, Screen
+from lunanexa_apps.up.service import UpPlan, run_up
+from lunanexa_apps.up.surroundings import look_around, usual_servers
+from lunanexa_core.drivers.catalog import DRIVERS
+from lunanexa_ports.http_client import HttpClient
+
+EXIT_USAGE: Final = 64
+_LADDER: Final = ("warning", "info", "debug")
+_METAVARS: Final = {
+    "data_dir": "DIR",
+    "listen": "HOST:PORT",
+    "model": "FILE",
+    "engine": "NAME",
+    "engine_binary": "PATH",
+    "adopt": "URL",
+    "alias": "NAME",
+    "slots": "N",
+    "context_tokens": "N",
+    "queue_requests_max": "N",
+    "queue_wait_ms": "N",
+    "default_deadline_ms": "N",
+    "body_limit_bytes": "N",
+    "log_level": "LEVEL",
+    "log_format": "FORMAT",
+}
+
+
+@click.command("up", epilog="Engines: " + ", ".join(DRIVERS) + ".")
+@setting_options(*_METAVARS, metavar=_METAVARS)
+@click.option("--ready-file", metavar="PATH", help="JSON file that exists while calls succeed.")
+@click.option("-v", "--verbose", count=True, help="Log more; twice: everything.")
+@config_option
+@output_option
+@click.pass_obj
+def command(
+    tools: Tools,
+    /,
+    ready_file: str | None,
+    verbose: int,
+    config: str | None,
+    output: str,
+    **flags: str | None,
+) -> None:
+    """Serve a model on this machine until Ctrl-C.
+
+    A controller and a node agent are started and kept running, a model is deployed, and what a first call
+    needs is printed. Without options the small reference engine serves; --model FILE.gguf takes llama.cpp's
+    llama-server; --adopt URL takes an OpenAI-compatible server that runs already.
+
+    Ctrl-C finishes what is in flight and stops the engine; a second Ctrl-C stops at once.
+    """
+    settings = settings_or_exit(flags, config).settings
+    terminal = sys.stderr.isatty() and settings.log_format is not LogFormat.JSON
+    level = _log_level(settings, verbose, terminal=terminal)
+    configure_logging(level=level, human={"human": True, "json": False}.get(settings.log_format.value))
+    announcer = Announcer(Console(highlight=False), as_json=output == JSON)
+    screen: Screen = PlainScreen(announce=announcer)
+    if terminal and level == _LADDER[0]:
+        # With more log lines than warnings, a line that moves would be torn apart by them.
+        screen = TerminalScreen(errors=Console(stderr=True, highlight=False), announce=announcer)
+    where = None if ready_file is None else os.path.abspath(ready_file)
+    result = tools.run(partial(_up, tools, settings, where, level, screen))
+    if isinstance(result, Failure):
+        fail(result.message, hint=result.hint, details=result.details, exit_code=result.exit_code)
+    raise SystemExit(result)
+
+
+def _log_level(settings: CommandSettings, verbose: int, *, terminal: bool) -> str:
+    usual = 0 if terminal else 1
+    if verbose == 0 and settings.log_level is not None:
+        return settings.log_level.value
+    return _LADDER[min(usual + verbose, len(_LADDER) - 1)]
+
+
+async def _up(
+    tools: Tools, settings: CommandSettings, ready_file: str | None, level: str, screen: Screen
+) -> int | Failure:
+    try:
+        lock = take_lock(settings.data_dir)
+    except InstallationFault as error:
+        return Failure(message=str(error), exit_code=EXIT_CONFIG)
+    if isinstance(lock, Holder):
+        return Failure(
+            message=f"{settings.data_dir} is run by {lock} already",
+            hint=f"see it: lunanexa status --data-dir {settings.data_dir}; or take another --data-dir and --listen",
+            exit_code=EXIT_HELD,
+        )
+    with lock:
+        http = tools.make_http()
+        try:
+            return await _prepare_and_serve(tools, settings, ready_file, level, screen, http)
+        finally:
+            with trio.move_on_after(1, shield=True):
+                await http.aclose()
+
+
+async def _prepare_and_serve(
+    tools: Tools, settings: CommandSettings, ready_file: str | None, level: str, screen: Screen, http: HttpClient
+) -> int | Failure:
+    listen = await check_listen(settings.listen)
+    if isinstance(listen, CanNotListen):
+        return Failure(message=listen.message, hint=listen.hint, exit_code=EXIT_UNAVAILABLE)
+    choice = await _choose(settings, http, screen)
+    if isinstance(choice, ChoiceRefused):
+        return Failure(message=choice.message, hint=choice.hint, exit_code=EXIT_USAGE)
+    try:
+        installation = prepare_installation(settings.data_dir, tools.make_ids())
+    except InstallationFault as error:
+        return Failure(message=str(error), exit_code=EXIT_CONFIG)
+    controller, node = child_orders(settings, listen, os.environ, level)
+    plan = UpPlan(
+        installation=installation,
+        listen=listen,
+        choice=choice,
+        controller=controller,
+        node=node,
+        ready_file=ready_file,
+    )
+    with (
+        trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as interrupts,
+        tools.make_children() as children,
+    ):
+        return await run_up(plan, children=children, http=http, interrupts=interrupts, screen=screen)
+
+
+async def _choose(settings: CommandSettings, http: HttpClient, screen: Screen) -> EngineChoice | ChoiceRefused:
+    wish = EngineWish(
+        model=settings.model,
+        engine=settings.engine,
+        binary=settings.engine_binary,
+        adopt=settings.adopt,
+        alias=settings.alias,
+        slots=settings.slots,
+        context_tokens=settings.context_tokens,
+    )
+    if wish.adopt is None and wish.model is None and wish.engine is None:
+        for url in await usual_servers(http):
+            screen.note(f"found an OpenAI-compatible server at {url}; serve it with --adopt {url}")
+    return choose_engine(wish, await look_around(wish, os.environ, http))

@@ -1,0 +1,159 @@
+"""How ``lunanexa up`` looks: a moving line on a terminal, plain lines elsewhere, and the panel at the end.
+
+Standard output gets the announcement and nothing else; all that happens on the way goes to standard error.
+"""
+
+import json
+import shlex
+import sys
+
+import click
+import structlog
+from rich.console import Console
+from rich.panel import Panel
+from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from lunanexa_apps.cli.tools import printable, write_failure
+from lunanexa_apps.up.screen import Announcement, Failure, Screen
+from lunanexa_apps.up.supervisor import ChildEnded
+
+
+class TerminalScreen(Screen):
+    """For a person who looks on."""
+
+    def __init__(self, *, errors: Console, announce: "Announcer") -> None:
+        self._console = errors
+        self._announce = announce
+        self._progress: Progress | None = None
+        self._task = TaskID(0)
+
+    def progress(self, text: str) -> None:
+        if self._progress is None:
+            columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+            self._progress = Progress(*columns, console=self._console, transient=True)
+            self._task = self._progress.add_task(text, total=None)
+            self._progress.start()
+        self._progress.update(self._task, description=printable(text))
+
+    def note(self, text: str) -> None:
+        self._console.print(Text(printable(text)))
+
+    def child_ended(self, end: ChildEnded) -> None:
+        pause = f"{end.pause_ms / 1000:.2g} s"
+        self._console.print(Text(f"the {end.name} {end.reason}; starting it again in {pause}", style="yellow"))
+
+    def serving(self, announcement: Announcement) -> None:
+        self._announce.serving(announcement)
+
+    def failed(self, failure: Failure) -> None:
+        write_failure(failure.message, hint=failure.hint, details=failure.details)
+
+    def settled(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+class PlainScreen(Screen):
+    """For a log: a line for each change, no cursor movement."""
+
+    def __init__(self, *, announce: "Announcer") -> None:
+        self._announce = announce
+        self._last = ""
+
+    def progress(self, text: str) -> None:
+        if text != self._last:
+            self._last = text
+            self.note(text)
+
+    def note(self, text: str) -> None:
+        click.echo(f"lunanexa: {printable(text)}", err=True)
+
+    def child_ended(self, end: ChildEnded) -> None:
+        structlog.get_logger().warning("child_ended", name=end.name, status=end.status, restart_in_ms=end.pause_ms)
+
+    def serving(self, announcement: Announcement) -> None:
+        self._announce.serving(announcement)
+
+    def failed(self, failure: Failure) -> None:
+        write_failure(failure.message, hint=failure.hint, details=failure.details)
+
+    def settled(self) -> None:
+        self._last = ""
+
+
+class Announcer:
+    """Writes the announcement on standard output, as a panel, as lines or as JSON."""
+
+    def __init__(self, console: Console, *, as_json: bool) -> None:
+        self._console = console
+        self._json = as_json
+
+    def serving(self, announcement: Announcement) -> None:
+        if self._json:
+            click.echo(json.dumps(announcement_document(announcement), indent=2))
+        elif self._console.is_terminal:
+            self._console.print(panel(announcement))
+            # Outside the panel and never wrapped by us, so that it can be copied whole.
+            self._console.print(Text("Try it:", style="bold"))
+            self._console.print(Text(curl(announcement)), soft_wrap=True)
+            self._console.print(Text("\nCtrl-C stops.", style="dim"))
+        else:
+            lines = [f"{name}: {value}" for name, value in rows(announcement)]
+            click.echo("\n".join([*lines, "Try it:", curl(announcement)]))
+        sys.stdout.flush()
+
+
+def rows(announcement: Announcement) -> list[tuple[str, str]]:
+    """What the panel says, in order."""
+    return [
+        ("Base URL", announcement.base_url),
+        ("API key", announcement.api_key),
+        ("  kept in", announcement.api_key_file),
+        ("Model", announcement.model),
+        ("Engine", announcement.engine),
+        ("Data", announcement.data_dir),
+        ("Operator token", announcement.operator_token_file),
+    ]
+
+
+def panel(announcement: Announcement) -> Panel:
+    """The picture that says that it works."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in rows(announcement):
+        table.add_row(name, Text(value))
+    return Panel(table, title="LunaNexa is ready", title_align="left", border_style="green", expand=False)
+
+
+def curl(announcement: Announcement) -> str:
+    """A call that works when it is pasted into a shell."""
+    body = {
+        "model": announcement.model,
+        "stream": True,
+        "messages": [{"role": "user", "content": "Tell me about the moon"}],
+    }
+    return " \\\n  ".join(
+        (
+            f"curl -sN {shlex.quote(announcement.base_url + '/chat/completions')}",
+            f'-H "Authorization: Bearer {announcement.api_key}"',
+            '-H "Content-Type: application/json"',
+            f"-d {shlex.quote(json.dumps(body))}",
+        )
+    )
+
+
+def announcement_document(announcement: Announcement) -> dict[str, str]:
+    """The announcement as JSON has it."""
+    return {
+        "base_url": announcement.base_url,
+        "api_key": announcement.api_key,
+        "api_key_file": announcement.api_key_file,
+        "operator_token_file": announcement.operator_token_file,
+        "model": announcement.model,
+        "engine": announcement.engine,
+        "data_dir": announcement.data_dir,
+    }

@@ -1,0 +1,99 @@
+"""The command line of ``lunanexa-controller``."""
+
+import argparse
+from pathlib import Path
+
+import attrs
+
+from lunanexa_core.policy import Policy
+
+
+@attrs.frozen(kw_only=True)
+class ControllerArguments:
+    """What the controller is told at start."""
+
+    data_dir: Path
+    host: str
+    port: int
+    policy: Policy
+    deadline_ms: int
+    body_limit_bytes: int | None
+    """One limit for all dialects; ``None``: the edge's own, by dialect."""
+    drain_ms: int
+    log_format: str
+    verbose: bool
+
+
+def parse_arguments(arguments: list[str]) -> ControllerArguments:
+    """Reads the options; ends the process with usage on bad ones."""
+    defaults = Policy()
+    parser = argparse.ArgumentParser(
+        "lunanexa-controller", description="The LunaNexa controller on one data directory."
+    )
+    parser.add_argument("--data-dir", type=Path, required=True, metavar="DIR", help="where its state lies")
+    parser.add_argument(
+        "--listen", type=_address, default=("127.0.0.1", 8400), metavar="HOST:PORT", help="default 127.0.0.1:8400"
+    )
+    parser.add_argument(
+        "--queue-requests-max",
+        type=_at_least(0),
+        default=defaults.queue_requests_max,
+        metavar="N",
+        help="waiting requests of one service beyond its slots",
+    )
+    parser.add_argument(
+        "--queue-wait-ms",
+        type=_at_least(1),
+        default=defaults.queue_wait_ms,
+        metavar="MS",
+        help="how long a request may wait for a slot",
+    )
+    parser.add_argument(
+        "--default-deadline-ms",
+        type=_at_least(1),
+        default=600_000,
+        metavar="MS",
+        help="deadline of a request that names none",
+    )
+    parser.add_argument("--body-limit-bytes", type=_at_least(1), metavar="N", help="largest request body")
+    parser.add_argument(
+        "--drain-ms", type=_at_least(0), default=30_000, metavar="MS", help="how long a stop waits for requests"
+    )
+    parser.add_argument("--log-format", choices=("auto", "json", "human"), default="auto")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log debug messages too")
+    found = parser.parse_args(arguments)
+    host, port = found.listen
+    return ControllerArguments(
+        data_dir=found.data_dir,
+        host=host,
+        port=port,
+        policy=Policy(queue_requests_max=found.queue_requests_max, queue_wait_ms=found.queue_wait_ms),
+        deadline_ms=found.default_deadline_ms,
+        body_limit_bytes=found.body_limit_bytes,
+        drain_ms=found.drain_ms,
+        log_format=found.log_format,
+        verbose=found.verbose,
+    )
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT (write an IPv6 host in brackets)")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class _at_least:
+    """An argparse type: an integer of at least ``low``."""
+
+    def __init__(self, low: int) -> None:
+        self._low = low
+
+    def __call__(self, text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+        if value < self._low:
+            raise argparse.ArgumentTypeError(f"must be at least {self._low}")
+        return value

@@ -1,0 +1,104 @@
+"""What is known of one request at any moment, so that whatever ends it can say how it ended.
+
+Times are seconds of the loop's own clock; the settlement counts milliseconds since admission.
+"""
+
+import attrs
+import trio
+
+from lunanexa_core.ids import WorkloadId
+from lunanexa_core.openai.request import RequestHead
+from lunanexa_core.openai.response import estimated_usage
+from lunanexa_core.openai.stream import AnswerReader
+from lunanexa_core.outcomes import Outcome
+from lunanexa_core.workload import Attempt, Settlement, Usage
+from lunanexa_ports.dispatch import Grant
+
+
+@attrs.define(kw_only=True)
+class Progress:
+    """One request under way. ``owed``: it may be admitted and has no receipt yet."""
+
+    workload: WorkloadId
+    began_s: float
+    head: RequestHead | None = None
+    owed: bool = False
+    admitted_s: float | None = None
+    dispatched_s: float | None = None
+    """When the first engine was asked."""
+    first_output_s: float | None = None
+    waited_s: float = 0.0
+    """Spent in the queue, by our own clock."""
+    queue_ms: int = 0
+    attempts: list[Attempt] = attrs.Factory(list)
+    reader: AnswerReader | None = None
+    """The current attempt's; ``None`` while no engine works for this request."""
+    usage: Usage | None = None
+    """Of a whole answer; that of a stream is its reader's."""
+    settlement: Settlement | None = None
+    outcome: Outcome | None = None
+    engine_refused: bool = False
+    status: int = 0
+
+    def granted(self, grant: Grant, waited_s: float) -> None:
+        """A replica was given."""
+        self.waited_s += waited_s
+        self.queue_ms = grant.queued_ms
+
+    def asked(self, choices: int) -> AnswerReader:
+        """An engine is asked now."""
+        if self.dispatched_s is None:
+            self.dispatched_s = trio.current_time()
+        self.reader = AnswerReader(choices)
+        return self.reader
+
+    def put_out(self) -> None:
+        """Output is there."""
+        if self.first_output_s is None:
+            self.first_output_s = trio.current_time()
+
+    def gave_up(self, attempt: Attempt) -> None:
+        """An attempt failed without output; nothing is booked for it."""
+        self.attempts.append(attempt)
+        self.reader = None
+
+    @property
+    def overhead_s(self) -> float | None:
+        """Our own added time until an engine was asked."""
+        if self.dispatched_s is None:
+            return None
+        return max(0.0, self.dispatched_s - self.began_s - self.waited_s)
+
+    @property
+    def booked(self) -> Usage:
+        """The engine's count, else ours, of what an engine did for this request."""
+        if self.usage is not None:
+            return self.usage
+        if self.reader is None or self.head is None:
+            return Usage()
+        if self.reader.usage is not None:
+            return self.reader.usage
+        return estimated_usage(self.head.body_bytes, self.reader.outputs)
+
+    def settle_as(self, outcome: Outcome | None, detail: str | None) -> Settlement:
+        """Fixes how the request ended. The first word counts."""
+        if self.settlement is None:
+            now_s = trio.current_time()
+            admitted_s = now_s if self.admitted_s is None else self.admitted_s
+            first_s = self.first_output_s
+            self.outcome = outcome
+            self.settlement = Settlement(
+                workload=self.workload,
+                outcome=outcome,
+                detail=detail,
+                usage=self.booked,
+                queue_ms=self.queue_ms,
+                first_output_ms=None if first_s is None else _ms(first_s - admitted_s),
+                total_ms=_ms(now_s - admitted_s),
+                attempts=tuple(self.attempts),
+            )
+        return self.settlement
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))

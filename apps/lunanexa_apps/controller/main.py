@@ -1,0 +1,247 @@
+"""Composition root of ``lunanexa-controller``: adapters, kernel, gateway, listeners, signals.
+
+The first SIGTERM or SIGINT drains: nothing new is admitted, what runs may end within ``--drain-ms``; a
+second one ends the process at once. The end of a supervisor ends it at once too: it would be restarted
+beside its successor.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import cast
+
+import structlog
+import trio
+
+from lunanexa_adapters.asgi.control import build_control_app
+from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
+from lunanexa_adapters.asgi.errors import render_error
+from lunanexa_adapters.asgi.root import Root
+from lunanexa_adapters.children.supervisor import wait_supervisor_gone
+from lunanexa_adapters.crypto.signing import Ed25519Signer, Ed25519Verifier
+from lunanexa_adapters.files.atomic import create_atomic, make_directory, remove_durably, write_atomic
+from lunanexa_adapters.files.lock import LockHeld, describe_holder, hold_lock
+from lunanexa_adapters.http_client.http_client import H11HttpClient
+from lunanexa_adapters.http_server.limits import ServerLimits
+from lunanexa_adapters.http_server.listeners import addresses, open_listeners
+from lunanexa_adapters.http_server.serve import serve_http
+from lunanexa_adapters.prometheus.metrics import PrometheusMetrics
+from lunanexa_adapters.sqlite.journal import open_sqlite_journal
+from lunanexa_adapters.system.clock import SystemClock
+from lunanexa_adapters.system.ids import SystemIds
+from lunanexa_adapters.system.workers import SystemWorkers
+from lunanexa_apps.controller.arguments import ControllerArguments, parse_arguments
+from lunanexa_apps.controller.gateway.report import HELP
+from lunanexa_apps.controller.gateway.service import Gateway
+from lunanexa_apps.controller.gateway.settings import GatewaySettings
+from lunanexa_apps.controller.kernel import Fenced
+from lunanexa_apps.controller.secrets import ControllerSecrets, load_secrets
+from lunanexa_apps.controller.service import Controller, ControllerPorts, run_controller
+from lunanexa_apps.logging import configure_logging
+from lunanexa_core.commands import Begin, BeginDrain
+from lunanexa_core.events import UnknownEvent
+from lunanexa_core.ids import ClusterId, SessionId
+from lunanexa_core.workload import Dialect
+from lunanexa_ports.asgi import AsgiApplication
+from lunanexa_ports.errors import PortError
+
+_log = structlog.get_logger()
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_UNAVAILABLE, _TEMPORARY, _MISCONFIGURED = 69, 75, 78
+_DRAIN_POLL_S = 0.05
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse_arguments(list(sys.argv[1:] if arguments is None else arguments))
+    configure_logging(
+        level="debug" if options.verbose else "info",
+        human=None if options.log_format == "auto" else options.log_format == "human",
+    )
+    clock = SystemClock()
+    try:
+        lock = hold_lock(
+            options.data_dir / "lock", describe_holder("lunanexa-controller", f"at {clock.now().wall_ms // 1000}")
+        )
+        if isinstance(lock, LockHeld):
+            _log.error("data_dir_in_use", holder=lock.holder, fix="stop it, or choose another --data-dir")
+            return _TEMPORARY
+        with lock:
+            return trio.run(_Process(options, clock).run)
+    except* (PortError, UnknownEvent, Fenced) as group:
+        for error in _leaves(group):
+            _log.error("controller_stopped", reason=str(error))
+    return _MISCONFIGURED
+
+
+class _Process:
+    """One run of the controller process."""
+
+    def __init__(self, options: ControllerArguments, clock: SystemClock) -> None:
+        self._options = options
+        self._clock = clock
+        self._ids = SystemIds(clock)
+        self._folder = options.data_dir / "controller"
+        self._status = 0
+
+    async def run(self) -> int:
+        options = self._options
+        make_directory(self._folder / "secrets")
+        secrets = load_secrets(self._ids, self._read_secret, self._create_secret)
+        try:
+            listeners = await open_listeners(options.host, options.port)
+        except OSError as error:
+            _log.error(
+                "cannot_listen",
+                address=f"{options.host}:{options.port}",
+                reason=error.strerror or str(error),
+                fix="stop what listens there, or choose another --listen HOST:PORT",
+            )
+            return _UNAVAILABLE
+        begin = Begin(
+            cluster=ClusterId(self._ids.new("cluster")),
+            version=version("lunanexa"),
+            keys=secrets.keys(),
+            nodes=secrets.nodes(),
+        )
+        async with (
+            open_sqlite_journal(self._folder / "store.sqlite3") as journal,
+            trio.open_nursery() as nursery,
+        ):
+            ports = ControllerPorts(
+                journal=journal,
+                clock=self._clock,
+                ids=self._ids,
+                signer=Ed25519Signer.load_or_create(self._folder / "secrets" / "signing.pem"),
+                verifier=Ed25519Verifier(),
+            )
+            with trio.open_signal_receiver(*_SIGNALS) as signals:
+                shutdown, stopping = trio.Event(), trio.Event()
+                nursery.start_soon(self._obey_signals, signals, stopping, nursery)
+                nursery.start_soon(self._follow_supervisor, nursery)
+                serve = partial(self._serve, listeners, secrets, stopping, shutdown)
+                await run_controller(ports, options.policy, begin, secrets.engine_secret, serve)
+            nursery.cancel_scope.cancel("the controller has stopped")
+        return self._status
+
+    async def _serve(
+        self,
+        listeners: list[trio.SocketListener],
+        secrets: ControllerSecrets,
+        stopping: trio.Event,
+        shutdown: trio.Event,
+        controller: Controller,
+    ) -> None:
+        metrics = PrometheusMetrics(HELP)
+        client = H11HttpClient()
+        gateway = Gateway(
+            dispatch=controller.dispatch,
+            client=client,
+            clock=self._clock,
+            ids=self._ids,
+            metrics=metrics,
+            workers=SystemWorkers(),
+            session=SessionId(self._ids.new("session")),
+            settings=GatewaySettings(deadline_ms=self._options.deadline_ms),
+        )
+        data_plane = DataPlane(
+            gateway=gateway,
+            health=controller.operator,
+            metrics=metrics,
+            ids=self._ids,
+            clock=self._clock,
+            settings=self._edge_settings(),
+        )
+        control = cast(
+            AsgiApplication,  # Quart types its scopes as closed dictionaries.
+            build_control_app(operator=controller.operator, nodes=controller.nodes, ids=self._ids),
+        )
+        server = partial(
+            serve_http,
+            Root(data_plane=data_plane, control=control, ids=self._ids),
+            listeners,
+            render_error=render_error,
+            on_fault=_tell_fault,
+            limits=ServerLimits(grace_ms=1_000),
+            shutdown=shutdown,
+        )
+        async with trio.open_nursery() as around:
+            await around.start(gateway.run)
+            async with trio.open_nursery() as serving:
+                await serving.start(server)
+                self._announce(*addresses(listeners)[0])
+                await stopping.wait()
+                await self._drain(controller)
+                shutdown.set()
+            around.cancel_scope.cancel("no request is left")
+        await client.aclose()
+        remove_durably(self._folder / "listen")
+
+    def _edge_settings(self) -> DataPlaneSettings:
+        limit = self._options.body_limit_bytes
+        if limit is None:
+            return DataPlaneSettings(version=version("lunanexa"))
+        return DataPlaneSettings(version=version("lunanexa"), body_limits=dict.fromkeys(Dialect, limit))
+
+    def _announce(self, host: str, port: int) -> None:
+        shown = f"[{host}]" if ":" in host else host
+        document = {"host": host, "port": port, "base_url": f"http://{shown}:{port}/v1"}
+        write_atomic(self._folder / "listen", json.dumps(document).encode() + b"\n")
+        _log.info("serving", base_url=document["base_url"], pid=os.getpid())
+
+    async def _drain(self, controller: Controller) -> None:
+        kernel = controller.kernel
+        await kernel.ask(BeginDrain(), "signal")
+        with trio.move_on_after(self._options.drain_ms / 1000):
+            told = -1
+            while kernel.state.open:
+                if len(kernel.state.open) != told:
+                    told = len(kernel.state.open)
+                    _log.info("draining", requests=told)
+                await trio.sleep(_DRAIN_POLL_S)
+
+    async def _obey_signals(self, signals: AsyncIterator[int], stopping: trio.Event, nursery: trio.Nursery) -> None:
+        async for number in signals:
+            if stopping.is_set():
+                self._status = 128 + number
+                nursery.cancel_scope.cancel("a second signal")
+                return
+            stopping.set()
+
+    async def _follow_supervisor(self, nursery: trio.Nursery) -> None:
+        await wait_supervisor_gone(os.environ)
+        _log.info("supervisor_gone")
+        nursery.cancel_scope.cancel("the supervisor is gone")
+
+    def _read_secret(self, name: str) -> str | None:
+        path = self._secret_path(name)
+        with contextlib.suppress(FileNotFoundError):
+            return path.read_text(encoding="ascii", errors="replace").strip()
+        return None
+
+    def _create_secret(self, name: str, secret: str) -> None:
+        create_atomic(self._secret_path(name), secret.encode() + b"\n")
+
+    def _secret_path(self, name: str) -> Path:
+        return self._folder / "secrets" / name
+
+
+def _tell_fault(error: BaseException) -> None:
+    # The kind only: an error's text can hold what a client sent.
+    _log.warning("connection_fault", kind=type(error).__name__)
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,310 @@
+"""The one owner of a replica: feeds the pure machine what is seen, makes its record durable, then acts.
+
+The record is written before each side effect (the intent) and after each observation that changes it (the
+outcome), so that an agent that dies anywhere leaves enough to go on.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, assert_never
+
+import attrs
+import structlog
+import trio
+
+from lunanexa_apps.codec import encode
+from lunanexa_apps.node.launch import find_address, launch_order, log_name, new_start_id
+from lunanexa_apps.node.pulse import Pulse
+from lunanexa_apps.node.settings import NodePorts, NodeSettings
+from lunanexa_apps.node.sight import Readings, Sight, fresh_readings
+from lunanexa_core.drivers.catalog import DRIVERS
+from lunanexa_core.drivers.driver import LaunchRefusal
+from lunanexa_core.ids import StartId
+from lunanexa_core.lifecycle.observations import (
+    Action,
+    Exited,
+    GroupGone,
+    LaunchFailed,
+    NotPrepared,
+    Observation,
+    Prepared,
+    Probed,
+    Refused,
+    Step,
+    StopAsked,
+    Tick,
+)
+from lunanexa_core.lifecycle.record import Ending, ReplicaRecord, rules_for
+from lunanexa_core.lifecycle.replica import next_wake_ms, step
+from lunanexa_core.southbound.heartbeat import EngineReadings, ExitReason, ReplicaReport, ReplicaState
+from lunanexa_ports.errors import PortError, PortUnavailable
+from lunanexa_ports.processes import ManagedProcess, ProcessExit, SpawnFailed
+
+LOG_LINES: Final = 20
+_FIRST_PROBE_S: Final = 0.05
+_DRAIN_PROBE_S: Final = 0.2
+_STORE_RETRY_S: Final = 0.5
+_PROBED_STATES: Final = (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING)
+_log = structlog.get_logger()
+
+
+class ReplicaOwner:
+    """One replica of this agent, from its first step to its absence. ``changed`` is called when its report
+    would read differently."""
+
+    def __init__(
+        self, ports: NodePorts, settings: NodeSettings, first: Step, process: ManagedProcess | None,
+        changed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.record = first.record
+        self._first = first
+        self._ports = ports
+        self._settings = settings
+        self._changed = changed
+        self._rules = rules_for(first.record.assignment)
+        self._process = process
+        self._stored: ReplicaRecord | None = None
+        self._readings: Readings | None = None
+        self._inbox: deque[Observation] = deque()
+        self._arrived = Pulse()
+        self._probing: tuple[StartId, trio.CancelScope] | None = None
+
+    def stop(self, *, hurry: bool = False, drain_ms: int | None = None) -> None:
+        """Asks for the end of the replica; asking again may only make it sooner."""
+        self._post(StopAsked(hurry, drain_ms))
+
+    def report(self) -> ReplicaReport | None:
+        """The replica as the controller shall see it; ``None`` before its first start has an id."""
+        record = self.record
+        if record.last_start is None:
+            return None
+        preparing = record.state is ReplicaState.STARTING and record.start is None
+        now_ms = self._ports.clock.now().mono_ms
+        process = self._process if record.launched else None
+        return ReplicaReport(
+            assignment=record.assignment.assignment,
+            generation=record.assignment.generation,
+            start=record.last_start,
+            state=ReplicaState.BACKOFF if preparing else record.state,
+            identity=record.grade,
+            host=record.host,
+            port=record.port,
+            served_name=record.assignment.engine.served_name,
+            slots=record.assignment.engine.slots,
+            pid=None if process is None else process.identity.pid,
+            restarts=record.restarts,
+            exit=record.exit,
+            readings=EngineReadings() if self._readings is None else self._readings.aged(now_ms),
+        )
+
+    async def run(self) -> None:
+        """Returns when the replica is absent and no record of it is left."""
+        async with trio.open_nursery() as nursery:
+            if self._process is not None and self.record.start is not None:
+                nursery.start_soon(self._watch, self.record.start, self._process)
+            await self._take(self._first, nursery)
+            while self.record.state is not ReplicaState.ABSENT:
+                observation = await self._next()
+                await self._see(observation, nursery)
+            nursery.cancel_scope.cancel("the replica is absent")
+        await self._store(None)
+
+    # --- seeing ---
+
+    def _post(self, observation: Observation) -> None:
+        # Bounded: only the newest probe counts, a watcher posts twice, and equal stops are one.
+        if isinstance(observation, Probed):
+            self._inbox = deque(other for other in self._inbox if not isinstance(other, Probed))
+        if observation not in self._inbox:
+            self._inbox.append(observation)
+            self._arrived.set()
+
+    async def _next(self) -> Observation:
+        while not self._inbox:
+            wake_ms = next_wake_ms(self.record, self._rules)
+            wait_s = float("inf") if wake_ms is None else (wake_ms - self._now_ms()) / 1_000
+            if wait_s <= 0:
+                await trio.lowlevel.checkpoint()
+                return Tick()
+            with trio.move_on_after(wait_s):
+                await self._arrived.wait()
+        return self._inbox.popleft()
+
+    async def _see(self, observation: Observation, nursery: trio.Nursery) -> None:
+        now_ms = self._now_ms()
+        if isinstance(observation, Probed) and observation.start == self.record.start:
+            self._readings = fresh_readings(observation, self._readings, now_ms)
+        await self._take(step(self.record, observation, now_ms, self._rules, self._ports.ids.below(1_000)), nursery)
+
+    async def _take(self, taken: Step, nursery: trio.Nursery) -> None:
+        before, self.record = self.record, taken.record
+        self._tell(before)
+        await self._persist()
+        for action in taken.actions:
+            for observation in await self._act(action, nursery):
+                await self._see(observation, nursery)
+        self._keep_probing(nursery)
+
+    def _tell(self, before: ReplicaRecord) -> None:
+        record = self.record
+        if attrs.evolve(record, deadline_ms=None, unhealthy_since_ms=None, since_ms=0) == attrs.evolve(
+            before, deadline_ms=None, unhealthy_since_ms=None, since_ms=0
+        ):
+            return
+        if record.start != before.start:
+            self._readings = None
+        self._changed()
+        if record.state is not before.state:
+            gave_up = record.state in (ReplicaState.BACKOFF, ReplicaState.FAILED) or record.ending is Ending.RESTART
+            reason = record.exit.kind if gave_up and record.exit is not None else None
+            _log.info(
+                "replica_state",
+                assignment=record.assignment.assignment,
+                start=record.last_start,
+                state=record.state.value,
+                before=before.state.value,
+                restarts=record.restarts,
+                reason=reason,
+            )
+        if record.kills > 2 and record.kills != before.kills:
+            _log.warning("replica_outlives_kill", assignment=record.assignment.assignment, kills=record.kills)
+
+    # --- remembering ---
+
+    async def _persist(self) -> None:
+        durable = self.record.durable()
+        if durable != self._stored:
+            await self._store(encode(durable))
+            self._stored = durable
+
+    async def _store(self, value: bytes | None) -> None:
+        """Nothing is done that is not written: while the store can't be had, the replica stands still."""
+        while True:
+            try:
+                await self._ports.store.put_replica(self.record.assignment.assignment, value)
+            except PortUnavailable as error:
+                _log.error("store_unavailable", assignment=self.record.assignment.assignment, reason=str(error))
+                await trio.sleep(_STORE_RETRY_S)
+            else:
+                return
+
+    # --- acting ---
+
+    async def _act(self, action: Action, nursery: trio.Nursery) -> Sequence[Observation]:
+        match action:
+            case Action.PREPARE:
+                return await self._prepare()
+            case Action.SPAWN:
+                return await self._spawn(nursery)
+            case Action.TERMINATE:
+                return self._signal(kill=False)
+            case Action.KILL:
+                return self._signal(kill=True)
+            case Action.FORGET:
+                self._forget()
+                return ()
+            case _:
+                assert_never(action)
+
+    async def _prepare(self) -> Sequence[Observation]:
+        try:
+            number = await self._ports.store.next_start_number()
+            address = find_address(self.record.assignment, self._ports.processes)
+        except PortUnavailable as error:
+            _log.error("start_not_prepared", assignment=self.record.assignment.assignment, reason=str(error))
+            return (NotPrepared(),)
+        start = new_start_id(number, self._ports.ids)
+        if isinstance(address, LaunchRefusal):
+            return (Refused(start, address.value),)
+        return (Prepared(start=start, host=address.host, port=address.port),)
+
+    async def _spawn(self, nursery: trio.Nursery) -> Sequence[Observation]:
+        start, port = self.record.start, self.record.port
+        assert start is not None
+        assert port is not None
+        order = launch_order(self.record.assignment, start, port, self._settings.working_directory)
+        process: ManagedProcess | None = None
+        problem = "the launcher did not answer in time"
+        try:
+            with trio.move_on_after(self._settings.spawn_timeout_ms / 1_000):
+                process = await self._ports.processes.start(order)
+            # A start that was given up is either found now, or never will be one.
+            process = process or self._ports.processes.adopt(start)
+        except (SpawnFailed, PortError) as error:
+            problem = str(error)
+        if process is None:
+            return (LaunchFailed(start, problem),)
+        self._process = process
+        nursery.start_soon(self._watch, start, process)
+        return ()
+
+    def _signal(self, *, kill: bool) -> Sequence[Observation]:
+        start, process = self.record.start, self._process
+        assert start is not None
+        if process is None:
+            return (GroupGone(start),)
+        if kill:
+            process.kill()
+        else:
+            process.terminate()
+        return ()
+
+    def _forget(self) -> None:
+        self._process = None
+        if self.record.last_start is None:
+            return
+        try:
+            self._ports.processes.forget(self.record.last_start)
+        except PortError as error:
+            # Reconciliation finds the record later and tries again.
+            _log.error("start_not_forgotten", start=self.record.last_start, reason=str(error))
+
+    async def _watch(self, start: StartId, process: ManagedProcess) -> None:
+        ended = await process.wait()
+        match ended:
+            case ProcessExit(code=int()):
+                kind = "exited"
+            case ProcessExit(signal=int()):
+                kind = "signalled"
+            case _:
+                kind = "unobserved"
+        lines = self._ports.processes.last_lines(log_name(self.record.assignment), LOG_LINES)
+        self._post(Exited(start, ExitReason(kind=kind, code=ended.code, signal=ended.signal, last_lines=lines)))
+        await process.wait_group_gone()
+        self._post(GroupGone(start))
+
+    # --- probing ---
+
+    def _keep_probing(self, nursery: trio.Nursery) -> None:
+        """A probe task runs for the present start exactly while its state wants one."""
+        record = self.record
+        there = self._rules.adopted or self._process is not None
+        # A record of a later version of this program may name a driver that this one has not.
+        known = record.host is not None and record.assignment.engine.driver in DRIVERS
+        wanted = record.start if record.state in _PROBED_STATES and there and known else None
+        if self._probing is not None and self._probing[0] != wanted:
+            self._probing[1].cancel("another start, or none")
+            self._probing = None
+        if wanted is not None and self._probing is None:
+            scope = trio.CancelScope()
+            self._probing = (wanted, scope)
+            identity = None if self._process is None else self._process.identity
+            nursery.start_soon(self._probe, Sight(self._ports, record, identity), scope)
+
+    async def _probe(self, sight: Sight, scope: trio.CancelScope) -> None:
+        with scope:
+            waited_s = _FIRST_PROBE_S
+            while True:
+                self._post(await sight.probe(self._settings.probe_timeout_ms))
+                usual_s = self._settings.probe_ms / 1_000
+                match self.record.state:
+                    case ReplicaState.STARTING:
+                        waited_s = min(usual_s, waited_s * 1.5)
+                    case ReplicaState.DRAINING:
+                        waited_s = min(usual_s, _DRAIN_PROBE_S)
+                    case _:
+                        waited_s = usual_s
+                await trio.sleep(waited_s)
+
+    def _now_ms(self) -> int:
+        return self._ports.clock.now().mono_ms

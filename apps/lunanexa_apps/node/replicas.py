@@ -1,0 +1,157 @@
+"""All replicas of one agent: what runs against what is desired, until both are the same."""
+
+import structlog
+import trio
+
+from lunanexa_apps.node.pulse import Pulse
+from lunanexa_apps.node.recovery import Recovered
+from lunanexa_apps.node.replica import ReplicaOwner
+from lunanexa_apps.node.settings import NodePorts, NodeSettings, Shutdown
+from lunanexa_core.ids import AssignmentId, StartId
+from lunanexa_core.lifecycle.observations import Step
+from lunanexa_core.lifecycle.reconcile import (
+    NodeAction,
+    RefuseAssignment,
+    StartReplica,
+    StopReplica,
+    StopStray,
+    reconcile,
+)
+from lunanexa_core.lifecycle.replica import new_replica
+from lunanexa_core.southbound.documents import DesiredState
+from lunanexa_core.southbound.heartbeat import RefusedAssignment, ReplicaReport, ReplicaState
+from lunanexa_ports.errors import PortUnavailable
+
+_WAITING_LOG_S = 2.0
+_LOOK_AGAIN_S = 30.0
+_log = structlog.get_logger()
+
+
+class Replicas:
+    """Owners by assignment. ``changed`` is called when a report would read differently."""
+
+    def __init__(self, ports: NodePorts, settings: NodeSettings, shutdown: Shutdown, changed: Pulse) -> None:
+        self.desired: DesiredState | None = None
+        self.refused: tuple[RefusedAssignment, ...] = ()
+        self._ports = ports
+        self._settings = settings
+        self._shutdown = shutdown
+        self._changed = changed
+        self._wake = Pulse()
+        self._owners: dict[AssignmentId, ReplicaOwner] = {}
+        self._ended: dict[AssignmentId, ReplicaReport] = {}
+        self._strays: set[StartId] = set()
+
+    def follow(self, desired: DesiredState) -> None:
+        """From now on this is what shall be true."""
+        self.desired = desired
+        self._wake.set()
+
+    def reports(self) -> tuple[ReplicaReport, ...]:
+        """Every replica that has, or lately had, a start, in order."""
+        current = {name: owner.report() for name, owner in self._owners.items()}
+        reports = self._ended | {name: report for name, report in current.items() if report is not None}
+        return tuple(reports[name] for name in sorted(reports))
+
+    def told(self, reports: tuple[ReplicaReport, ...]) -> None:
+        """The controller has heard these: what is absent need not be told again."""
+        for report in reports:
+            if report.state is ReplicaState.ABSENT and self._ended.get(report.assignment) == report:
+                del self._ended[report.assignment]
+
+    async def run(self, recovered: dict[AssignmentId, Recovered]) -> None:
+        """Returns once a shutdown has stopped everything."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._obey_shutdown)
+            async with trio.open_nursery() as owners:
+                for found in recovered.values():
+                    self._own(owners, ReplicaOwner(self._ports, self._settings, found.step, found.process, self._tell))
+                await self._reconcile_until_done(owners)
+            nursery.cancel_scope.cancel("nothing is left to stop")
+
+    async def _reconcile_until_done(self, owners: trio.Nursery) -> None:
+        while True:
+            stopping = self._shutdown.asked.is_set()
+            records = {name: owner.record for name, owner in self._owners.items()}
+            try:
+                recorded = [start for start in self._ports.processes.recorded() if start not in self._strays]
+                actions = reconcile(self.desired, records, recorded, shutdown=stopping)
+                self._act(actions, owners)
+            except PortUnavailable as error:
+                _log.error("records_unavailable", reason=str(error))
+            if stopping and not self._owners and not self._strays:
+                return
+            with trio.move_on_after(_LOOK_AGAIN_S):
+                await self._wake.wait()
+
+    def _act(self, actions: tuple[NodeAction, ...], owners: trio.Nursery) -> None:
+        refused: list[RefusedAssignment] = []
+        for action in actions:
+            match action:
+                case StopStray(start=start):
+                    self._strays.add(start)
+                    owners.start_soon(self._stop_stray, start)
+                case StopReplica(assignment=name, cause=cause):
+                    _log.info("replica_stops", assignment=name, cause=cause.value)
+                    drain_ms = self._settings.shutdown_drain_ms if self._shutdown.asked.is_set() else None
+                    self._owners[name].stop(hurry=self._shutdown.hurried.is_set(), drain_ms=drain_ms)
+                case RefuseAssignment(assignment=name, refusal=refusal):
+                    refused.append(RefusedAssignment(assignment=name, refusal=refusal.value))
+                case StartReplica(assignment=assignment):
+                    first = Step(new_replica(assignment, self._ports.clock.now().mono_ms))
+                    self._own(owners, ReplicaOwner(self._ports, self._settings, first, None, self._tell))
+        if tuple(refused) != self.refused:
+            self.refused = tuple(refused)
+            _log.warning("assignments_refused", refused={one.assignment: one.refusal for one in refused})
+            self._changed.set()
+
+    def _own(self, owners: trio.Nursery, owner: ReplicaOwner) -> None:
+        name = owner.record.assignment.assignment
+        assert name not in self._owners, name
+        self._owners[name] = owner
+        self._ended.pop(name, None)
+        owners.start_soon(self._run_owner, owner)
+
+    async def _run_owner(self, owner: ReplicaOwner) -> None:
+        await owner.run()
+        name = owner.record.assignment.assignment
+        last = owner.report()
+        del self._owners[name]
+        if last is not None:
+            self._ended[name] = last
+        self._tell()
+        self._wake.set()
+
+    async def _stop_stray(self, start: StartId) -> None:
+        """Ours by its record, and known to no replica: it was made absent and its agent died then."""
+        process = self._ports.processes.adopt(start)
+        _log.info("stray_stops", start=start, process_found=process is not None)
+        if process is not None:
+            process.kill()
+            await process.wait_group_gone()
+        self._ports.processes.forget(start)
+        self._strays.discard(start)
+        self._wake.set()
+
+    def _tell(self) -> None:
+        self._changed.set()
+
+    async def _obey_shutdown(self) -> None:
+        await self._shutdown.asked.wait()
+        self._stop_all()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._tell_waiting)
+            await self._shutdown.hurried.wait()
+            self._stop_all()
+
+    def _stop_all(self) -> None:
+        for owner in self._owners.values():
+            owner.stop(hurry=self._shutdown.hurried.is_set(), drain_ms=self._settings.shutdown_drain_ms)
+        self._wake.set()
+
+    async def _tell_waiting(self) -> None:
+        while True:
+            states = {name: owner.record.state.value for name, owner in sorted(self._owners.items())}
+            if states:
+                _log.info("waiting_for_engines", states=states)
+            await trio.sleep(_WAITING_LOG_S)

@@ -1,0 +1,66 @@
+"""What an agent stands on and goes by."""
+
+from typing import Final
+
+import attrs
+import trio
+
+from lunanexa_core.ids import NodeId
+from lunanexa_ports.clock import Clock
+from lunanexa_ports.http_client import HttpClient
+from lunanexa_ports.ids import IdSource
+from lunanexa_ports.memory import Memory
+from lunanexa_ports.node_store import NodeStore
+from lunanexa_ports.processes import Processes
+from lunanexa_ports.signing import Signer, Verifier
+
+HEARTBEAT_MS: Final = 2_000
+
+
+@attrs.frozen(kw_only=True)
+class NodePorts:
+    """The world of one agent."""
+
+    http: HttpClient
+    clock: Clock
+    ids: IdSource
+    store: NodeStore
+    processes: Processes
+    memory: Memory
+    signer: Signer
+    verifier: Verifier
+
+
+@attrs.frozen(kw_only=True)
+class NodeSettings:
+    """Who the agent is, whom it obeys, and how often it looks. ``bearer`` is the node's installation key."""
+
+    node: NodeId
+    version: str
+    controller_host: str
+    controller_port: int
+    bearer: str = attrs.field(repr=False)
+    working_directory: str
+    heartbeat_ms: int = HEARTBEAT_MS
+    desired_wait_ms: int = 20_000
+    """How long the controller may hold back the answer when there is nothing new."""
+    answer_ms: int = 10_000
+    """How long any other answer of the controller may take."""
+    retry_base_ms: int = 250
+    retry_cap_ms: int = 10_000
+    probe_ms: int = 1_000
+    probe_timeout_ms: int = 2_000
+    spawn_timeout_ms: int = 30_000
+    shutdown_drain_ms: int = 10_000
+    """How long requests in flight may take once the agent shall stop its engines."""
+
+
+class Shutdown:
+    """Asks an agent to stop its engines and then to return. Asked twice, without drain or grace."""
+
+    def __init__(self) -> None:
+        self.asked = trio.Event()
+        self.hurried = trio.Event()
+
+    def ask(self) -> None:
+        (self.hurried if self.asked.is_set() else self.asked).set()

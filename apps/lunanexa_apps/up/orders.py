@@ -1,0 +1,57 @@
+"""The two processes that ``lunanexa up`` supervises, as orders to start them."""
+
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from lunanexa_apps.setting_kinds import HostPort
+from lunanexa_apps.settings import PREFIX
+from lunanexa_apps.up.configuration import CommandSettings
+from lunanexa_ports.children import ChildOrder
+
+CONTROLLER: Final = "controller"
+NODE: Final = "node"
+LOCAL_NODE: Final = "local"
+
+
+def child_orders(
+    settings: CommandSettings, listen: HostPort, environment: Mapping[str, str], log_level: str
+) -> tuple[ChildOrder, ChildOrder]:
+    """Controller and node agent. Settings reach them as arguments, so none of our variables is passed on
+    but those of logging; secrets they read from the data directory."""
+    inherited = {name: value for name, value in environment.items() if not name.startswith(PREFIX)}
+    child_environment = inherited | {
+        "LUNANEXA_LOG_LEVEL": log_level,
+        "LUNANEXA_LOG_FORMAT": settings.log_format.value,
+    }
+    data_dir = ("--data-dir", settings.data_dir)
+    controller = (
+        *(sys.executable, "-m", "lunanexa_apps.controller.main"),
+        *data_dir,
+        *("--listen", str(listen)),
+        *("--queue-requests-max", str(settings.queue_requests_max)),
+        *("--queue-wait-ms", str(settings.queue_wait_ms)),
+        *("--default-deadline-ms", str(settings.default_deadline_ms)),
+        *("--body-limit-bytes", str(settings.body_limit_bytes)),
+    )
+    node = (
+        *(sys.executable, "-m", "lunanexa_apps.node.main", "run"),
+        *data_dir,
+        *("--controller", f"http://{reachable(listen)}"),
+        *("--node", LOCAL_NODE),
+    )
+    return (
+        ChildOrder(name=CONTROLLER, argv=controller, environment=child_environment),
+        ChildOrder(name=NODE, argv=node, environment=child_environment),
+    )
+
+
+def reachable(listen: HostPort) -> HostPort:
+    """The address under which this machine's programs reach a listener."""
+    match listen.host:
+        case "0.0.0.0":  # read, not bound
+            return HostPort("127.0.0.1", listen.port)
+        case "::":
+            return HostPort("::1", listen.port)
+        case _:
+            return listen

@@ -1,0 +1,240 @@
+"""``lunanexa up``: starts controller and node agent, deploys, keeps both running, and ends them in order.
+
+One interrupt leaves the serving scope and enters the stopping one; a second leaves that too. Supervision
+lives in a nursery around both, so that a process that crashes while others stop is nobody's surprise.
+"""
+
+from collections.abc import AsyncIterable
+from typing import Final
+
+import attrs
+import trio
+
+from lunanexa_apps.setting_kinds import HostPort
+from lunanexa_apps.up.deploy import (
+    DEPLOYMENT,
+    Planes,
+    deploy,
+    drain,
+    read_status,
+    wait_for_controller,
+    wait_for_service,
+)
+from lunanexa_apps.up.engine_choice import EngineChoice
+from lunanexa_apps.up.installation import Installation
+from lunanexa_apps.up.orders import reachable
+from lunanexa_apps.up.plane import Plane
+from lunanexa_apps.up.ready_file import ReadyFacts, ReadyFile
+from lunanexa_apps.up.screen import Announcement, Failure, Screen
+from lunanexa_apps.up.status_view import engine_pid, replicas_of
+from lunanexa_apps.up.supervisor import ChildEnded, Supervised
+from lunanexa_ports.children import ChildOrder, Children
+from lunanexa_ports.errors import PortFault
+from lunanexa_ports.http_client import HttpClient
+
+WATCH_S: Final = 1.0
+DRAIN_POLL_S: Final = 0.5
+DRAIN_LIMIT_S: Final = 60.0
+NODE_PATIENCE_MS: Final = 30_000
+"""The agent waits for its engines, which have ten seconds each by default."""
+CONTROLLER_PATIENCE_MS: Final = 15_000
+LAST_WORD_S: Final = 2.0
+"""After a second interrupt: so long the node agent may still take its engines down."""
+FAILED_STARTS_MAX: Final = 3
+DELIBERATE: Final = range(64, 79)
+"""Exit statuses of sysexits: the child knows that it can't run, and says why itself."""
+INTERRUPTED: Final = 130
+
+
+@attrs.frozen(kw_only=True)
+class UpPlan:
+    """All that was decided before anything is started."""
+
+    installation: Installation
+    listen: HostPort
+    choice: EngineChoice
+    controller: ChildOrder
+    node: ChildOrder
+    ready_file: str | None
+
+    @property
+    def base_url(self) -> str:
+        return f"http://{reachable(self.listen)}/v1"
+
+
+async def run_up(
+    plan: UpPlan, *, children: Children, http: HttpClient, interrupts: AsyncIterable[int], screen: Screen
+) -> int:
+    """Serves until an interrupt (each item of ``interrupts`` is one); returns the exit status."""
+    up = _Up(plan, children, http, screen)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(up.heed, interrupts)
+        code = await up.run(nursery)
+        nursery.cancel_scope.cancel()
+    return code
+
+
+class _Up:
+    def __init__(self, plan: UpPlan, children: Children, http: HttpClient, screen: Screen) -> None:
+        self._plan = plan
+        self._screen = screen
+        self._http = http
+        self._controller = Supervised(plan.controller, children, self._on_end)
+        self._node = Supervised(plan.node, children, self._on_end)
+        self._ready = ReadyFile(plan.ready_file)
+        address = reachable(plan.listen)
+        plane = Plane(http=http, host=address.host, port=address.port)
+        self._planes = Planes(
+            operator=attrs.evolve(plane, token=plan.installation.operator_token),
+            data=attrs.evolve(plane, token=plan.installation.api_key),
+        )
+        self._serving = trio.CancelScope()
+        self._stopping = trio.CancelScope()
+        self._served = False
+        self._failure: Failure | None = None
+
+    async def heed(self, interrupts: AsyncIterable[int]) -> None:
+        """Every interrupt ends the phase that is running."""
+        async for _ in interrupts:
+            if self._serving.cancel_called:
+                self._stopping.cancel()
+            self._serving.cancel()
+
+    async def run(self, nursery: trio.Nursery) -> int:
+        self._ready.remove()
+        with self._serving:
+            await self._serve(nursery)
+        self._serving.cancel()
+        self._ready.remove()
+        with self._stopping:
+            await self._stop()
+        if self._stopping.cancelled_caught:
+            await self._stop_at_once()
+        self._screen.settled()
+        if self._failure is not None:
+            self._screen.failed(self._failure)
+            return self._failure.exit_code
+        return INTERRUPTED if self._stopping.cancelled_caught else 0
+
+    async def _serve(self, nursery: trio.Nursery) -> None:
+        """Returns only with a failure noted; serving goes on until it is cancelled."""
+        try:
+            self._screen.progress("starting the controller")
+            await _start(nursery, self._controller)
+            await wait_for_controller(self._planes)
+            self._screen.progress("starting the node agent")
+            await _start(nursery, self._node)
+        except PortFault as error:
+            self._failure = Failure(message=str(error), exit_code=70)
+            return
+        failure = await deploy(self._planes, self._plan.choice)
+        if failure is None:
+            failure = await self._until_served()
+        if failure is not None:
+            self._failure = failure
+            return
+        await self._watch()
+
+    async def _until_served(self) -> Failure | None:
+        result = await wait_for_service(self._planes, self._plan.choice, self._screen.progress)
+        if isinstance(result, Failure):
+            return result
+        self._served = True
+        self._write_ready(engine_pid(result))
+        self._screen.settled()
+        installation = self._plan.installation
+        self._screen.serving(
+            Announcement(
+                base_url=self._plan.base_url,
+                api_key=installation.api_key,
+                api_key_file=installation.layout.api_key,
+                operator_token_file=installation.layout.operator_token,
+                model=self._plan.choice.alias,
+                engine=self._plan.choice.description,
+                data_dir=installation.layout.data_dir,
+            )
+        )
+        return None
+
+    async def _watch(self) -> None:
+        while True:
+            await trio.sleep(WATCH_S)
+            status = await read_status(self._planes)
+            if status is not None:
+                self._write_ready(engine_pid(replicas_of(status, DEPLOYMENT)))
+
+    def _write_ready(self, engine: int | None) -> None:
+        installation = self._plan.installation
+        facts = ReadyFacts(
+            base_url=self._plan.base_url,
+            api_key=installation.api_key,
+            operator_token=installation.operator_token,
+            model=self._plan.choice.alias,
+            pids={"controller": self._controller.pid, "node": self._node.pid, "engine": engine},
+        )
+        try:
+            self._ready.write(facts)
+        except OSError as error:
+            self._failure = Failure(
+                message=f"{self._plan.ready_file}: {error.strerror}", hint="check --ready-file", exit_code=73
+            )
+            self._serving.cancel()
+
+    def _on_end(self, end: ChildEnded) -> None:
+        deliberate = end.status is not None and end.status in DELIBERATE
+        if not self._served and not self._serving.cancel_called and (deliberate or end.in_a_row >= FAILED_STARTS_MAX):
+            self._failure = Failure(
+                message=f"the {end.name} {end.reason}",
+                hint="its own lines above say why; more of them with -v",
+                exit_code=end.status if deliberate and end.status is not None else 1,
+            )
+            self._serving.cancel()
+            return
+        self._screen.child_ended(end)
+
+    async def _stop(self) -> None:
+        if self._served and self._failure is None:
+            await self._drain()
+        await self._stop_child(self._node, "the node agent and its engines", NODE_PATIENCE_MS)
+        await self._http.aclose()
+        await self._stop_child(self._controller, "the controller", CONTROLLER_PATIENCE_MS)
+
+    async def _drain(self) -> None:
+        self._screen.progress("draining")
+        with trio.move_on_after(DRAIN_LIMIT_S):
+            while True:
+                in_flight = await drain(self._planes)
+                if not in_flight:
+                    return
+                requests = "1 request" if in_flight == 1 else f"{in_flight} requests"
+                self._screen.progress(f"draining: waiting for {requests} in flight (Ctrl-C again stops at once)")
+                await trio.sleep(DRAIN_POLL_S)
+        self._screen.note(f"draining took longer than {DRAIN_LIMIT_S:.0f} s: what is in flight is cut")
+
+    async def _stop_child(self, child: Supervised, what: str, patience_ms: int) -> None:
+        if not child.started:
+            return
+        self._screen.progress(f"stopping {what}")
+        await child.stop(patience_ms=patience_ms)
+
+    async def _stop_at_once(self) -> None:
+        """The agent is asked once more before it is killed: engines are in groups of their own, and only it
+        knows them."""
+        started = [child for child in (self._node, self._controller) if child.started]
+        self._screen.progress("stopping at once")
+        for child in started:
+            child.terminate()
+        with trio.move_on_after(LAST_WORD_S, shield=True):
+            if self._node.started:
+                await self._node.wait_gone()
+        for child in started:
+            child.kill()
+        with trio.move_on_after(LAST_WORD_S, shield=True):
+            for child in started:
+                await child.wait_gone()
+
+
+async def _start(nursery: trio.Nursery, child: Supervised) -> None:
+    # Shielded: a start that is cancelled half way would leave a process that nobody supervises.
+    with trio.CancelScope(shield=True):
+        await nursery.start(child.run)

@@ -1,0 +1,111 @@
+"""What group commit is worth: durable appends a second, row by row and in the kernel's batches.
+
+Each append is one transaction and one sync of the disk, so that the rows of one batch share its cost.
+The rounds of all batch sizes are interleaved, so that another load on the machine meets them alike; the
+ratio is the result, the absolute figures belong to this machine. Every chain is verified afterwards.
+
+Usage: python benchmarks/journal_group_commit.py [--seconds S] [--rounds N] [--directory DIR]
+"""
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from lunanexa_adapters.sqlite.journal import SqliteJournal, open_sqlite_journal
+from lunanexa_core.canonical import JsonValue
+from lunanexa_core.journal import Chain, Head, Row, check_row, make_row
+from lunanexa_ports.journal import Appended
+
+BATCHES = (1, 8, 64)
+# About what the record of an admitted workload holds.
+BODY: Final[JsonValue] = {
+    "alias": "tiny",
+    "digest": "sha256:" + "0" * 64,
+    "reserved_tokens": 1_024,
+    "tenant": "t" * 26,
+    "workload": "w" * 29,
+}
+
+
+def batch_after(head: Head, count: int) -> list[Row]:
+    rows = []
+    for _ in range(count):
+        row = make_row(
+            head,
+            chain=Chain.LEDGER,
+            epoch=head.epoch,
+            wall_ms=1_800_000_000_000,
+            actor="gateway",
+            action="workload_admitted",
+            version=1,
+            target="wl_" + "0" * 26,
+            body=BODY,
+        )
+        rows.append(row)
+        head = head.after(row)
+    return rows
+
+
+async def one_round(journal: SqliteJournal, count: int, seconds: float) -> tuple[float, list[float]]:
+    """Rows a second, and the milliseconds that each append took, encoding and hashing included."""
+    head = await journal.head()
+    latencies_ms: list[float] = []
+    rows_written = 0
+    began = time.perf_counter()
+    while (started := time.perf_counter()) - began < seconds:
+        rows = batch_after(head, count)
+        outcome = await journal.append(head.epoch, head, rows)
+        assert outcome is Appended.DURABLE, outcome
+        for row in rows:
+            head = head.after(row)
+        rows_written += count
+        latencies_ms.append((time.perf_counter() - started) * 1_000)
+    return rows_written / (time.perf_counter() - began), latencies_ms
+
+
+async def verify(journal: SqliteJournal) -> int:
+    head = Head()
+    async for row in journal.read():
+        fault = check_row(head, row)
+        assert fault is None, (row.sequence, fault)
+        head = head.after(row)
+    return head.sequence
+
+
+async def measure(directory: Path, seconds: float, rounds: int) -> None:
+    speeds: dict[int, list[float]] = {count: [] for count in BATCHES}
+    latencies_ms: dict[int, list[float]] = {count: [] for count in BATCHES}
+    async with open_sqlite_journal(directory / "store.sqlite3") as journal:
+        await journal.take_epoch()
+        for _ in range(rounds):
+            for count in BATCHES:
+                speed, taken_ms = await one_round(journal, count, seconds)
+                speeds[count].append(speed)
+                latencies_ms[count].extend(taken_ms)
+        verified = await verify(journal)
+    alone = statistics.median(speeds[1])
+    print(f"{'rows an append':>14} {'rows/s':>10} {'ratio':>7} {'p50 ms':>8} {'p99 ms':>8}")
+    for count in BATCHES:
+        speed = statistics.median(speeds[count])
+        percentiles = statistics.quantiles(latencies_ms[count], n=100)
+        print(f"{count:>14} {speed:>10.0f} {speed / alone:>6.1f}x {percentiles[49]:>8.2f} {percentiles[98]:>8.2f}")
+    print(f"{verified} rows written, all verified")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Durable appends a second, alone and in batches")
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of a round (default 1)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each batch size (default 3)")
+    parser.add_argument("--directory", type=Path, help="where the store is made: the disk that is measured")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.directory) as name:
+        trio.run(measure, Path(name), options.seconds, options.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""The invariants, each one function that says what is broken, or nothing.
+
+They are asked at every quiescent instant of a run. An invariant that never looked is no proof, so it is
+counted how often each was asked.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+import attrs
+
+from lunanexa_apps.controller.kernel import Kernel
+from lunanexa_apps.controller.replay import Replay
+from lunanexa_core.journal import Row
+from lunanexa_core.southbound.heartbeat import IdentityGrade
+from lunanexa_core.state import State
+from lunanexa_simulation.run import SafetyBroken
+from lunanexa_simulation.sight import Sight
+
+Invariant: TypeAlias = Callable[[Sight], str | None]
+
+ATTEMPTS_MAX: Final = 2
+
+
+def one_receipt(sight: Sight) -> str | None:
+    """Each admitted workload has one receipt at most, of two attempts at most, and is open until then."""
+    for workload, receipts in sight.shadow.receipts.items():
+        if len(receipts) > 1:
+            return f"{workload} has {len(receipts)} receipts"
+        if workload not in sight.shadow.admitted:
+            return f"{workload} has a receipt and was never admitted"
+        attempts = receipts[0].settlement.attempts
+        if len(attempts) > ATTEMPTS_MAX:
+            return f"{workload} had {len(attempts)} attempts"
+        if sum(attempt.failure is None for attempt in attempts) > 1:
+            return f"{workload} has more than one attempt whose output counts"
+    if sight.kernel is not None:
+        pending = sight.shadow.admitted - sight.shadow.receipts.keys()
+        if pending != sight.kernel.state.open.keys():
+            return f"open and without receipt differ in {sorted(pending ^ sight.kernel.state.open.keys())}"
+    return None
+
+
+def counters_add_up(sight: Sight) -> str | None:
+    """Counters are what counting gives; what is held belongs to open workloads, so that at rest nothing is."""
+    if sight.kernel is None:
+        return None
+    state, observed = sight.kernel.state, sight.kernel.observed
+    if state.open_of_key != Counter(workload.key for workload in state.open.values()):
+        return f"open_of_key is {state.open_of_key}"
+    if state.open_of_deployment != Counter(workload.deployment for workload in state.open.values()):
+        return f"open_of_deployment is {state.open_of_deployment}"
+    if observed.slots_held != Counter(held.start for held in observed.held.values()):
+        return f"slots_held is {observed.slots_held}"
+    waiting = [workload for queue in observed.queues.values() for workload in queue.waiters]
+    if len(set(waiting)) < len(waiting) or observed.held.keys() & set(waiting):
+        return "a workload stands in two places"
+    for name, workloads in (("held", observed.held), ("queued", waiting), ("timed", observed.admitted_mono_ms)):
+        stale = set(workloads) - state.open.keys()
+        if stale:
+            return f"{sorted(stale)} are {name} and not open"
+    return _within_bounds(sight.kernel)
+
+
+def _within_bounds(kernel: Kernel) -> str | None:
+    observed, policy = kernel.observed, kernel.policy
+    slots_of = {report.start: report.slots for report in observed.replicas.values()}
+    for start, held in observed.slots_held.items():
+        if held > slots_of.get(start, held):
+            return f"{held} requests on the {slots_of[start]} slots of {start}"
+    for deployment, queue in observed.queues.items():
+        known = kernel.state.deployments.get(deployment)
+        if known is not None:
+            bound = policy.queue_requests_max + known.spec.replicas * known.spec.engine.slots
+            if len(queue) > bound:
+                return f"{len(queue)} wait for {deployment}, whose bound is {bound}"
+    return None
+
+
+def fences_never_fall(sight: Sight) -> str | None:
+    """(epoch, generation) never falls, on controller or node, whatever dies when."""
+    now = dict(sight.fences())
+    if sight.kernel is not None:
+        now["controller"] = (sight.kernel.epoch, 0)
+        for node_id, node in sight.kernel.state.nodes.items():
+            now[f"controller for {node_id}"] = (sight.kernel.state.epoch, node.generation)
+    for machine, fence in now.items():
+        highest = sight.highest.get(machine, (0, 0))
+        if fence[0] < highest[0] or fence[1] < highest[1]:
+            return f"{machine} fell from {highest} to {fence}"
+        sight.highest[machine] = fence
+    return None
+
+
+def chains_verify(sight: Sight) -> str | None:
+    """Every committed row stands in its chain, and the kernel's head is where the rows end."""
+    if sight.shadow.fault is not None:
+        return sight.shadow.fault
+    kernel = sight.kernel
+    if kernel is not None and attrs.evolve(sight.shadow.replay.head, epoch=0) != attrs.evolve(kernel.head, epoch=0):
+        return f"the rows end at {sight.shadow.replay.head}, the kernel stands at {kernel.head}"
+    return None
+
+
+def shadow_equals_live(sight: Sight) -> str | None:
+    """A state fed with committed events alone is the live one."""
+    if sight.kernel is None:
+        return None
+    return _difference(sight.shadow.replay.state, sight.kernel.state)
+
+
+def granted_newest_only(sight: Sight) -> str | None:
+    """Only the newest start of an assignment is granted requests, and none whose node is lost."""
+    return sight.grants.finding
+
+
+def routable_is_bound(sight: Sight) -> str | None:
+    """No replica is routable whose identity is below ``bound``, but where a deployment allows declared ones."""
+    if sight.kernel is None:
+        return None
+    for deployment_id, deployment in sight.kernel.state.deployments.items():
+        enough = {IdentityGrade.BOUND, IdentityGrade.PROVEN}
+        if deployment.spec.allow_declared:
+            enough.add(IdentityGrade.DECLARED)
+        for report in sight.routable(sight.kernel, deployment_id):
+            if report.identity not in enough:
+                return f"{report.start} is routable with identity {report.identity.value}"
+    return None
+
+
+def one_process_each(sight: Sight) -> str | None:
+    """An assignment has one live engine process at most: no start precedes the proof of absence."""
+    running = sight.running()
+    for assignment, count in Counter(assignment for assignment, _ in running).items():
+        if count > 1:
+            return f"{assignment} runs as {[start for named, start in running if named == assignment]}"
+    return None
+
+
+def no_secret_shown(sight: Sight) -> str | None:
+    """Nothing that was planted as a secret stands in a log line, a journal row or a metric."""
+    texts = list(sight.new_texts())
+    texts += [(f"row {row.sequence}", row.record.decode()) for row in sight.rows[sight.rows_read :]]
+    sight.rows_read = len(sight.rows)
+    for where, text in texts:
+        for name, secret in sight.secrets.items():
+            if secret in text:
+                return f"{name} stands in {where}"
+    return None
+
+
+INVARIANTS: Final[Sequence[Invariant]] = (
+    chains_verify,
+    shadow_equals_live,
+    one_receipt,
+    counters_add_up,
+    fences_never_fall,
+    granted_newest_only,
+    routable_is_bound,
+    one_process_each,
+    no_secret_shown,
+)
+
+
+def replay_equals_live(rows: Sequence[Row], live: State) -> str | None:
+    """A full replay from nothing gives the live state. Asked at crashes and at the end."""
+    replayed = Replay()
+    for row in rows:
+        replayed.feed(row)
+    return _difference(replayed.state, live)
+
+
+def _difference(replayed: State, live: State) -> str | None:
+    if replayed == live:
+        return None
+    tables = [field.name for field in attrs.fields(State) if getattr(replayed, field.name) != getattr(live, field.name)]
+    return f"replayed and live differ in {', '.join(tables)}"
+
+
+@attrs.define
+class Checkers:
+    """Asks every invariant of one sight, and counts."""
+
+    sight: Sight
+    invariants: Sequence[Invariant] = INVARIANTS
+    asked: Counter[str] = attrs.Factory(Counter)
+
+    def look(self) -> None:
+        """The check of a quiescent instant. Raises :class:`SafetyBroken` naming the invariant."""
+        self.sight.catch_up()
+        for invariant in self.invariants:
+            self._judge(_name(invariant), invariant(self.sight))
+
+    def look_back(self) -> None:
+        """The full replay, for crashes and the end, while the kernel still stands."""
+        if self.sight.kernel is not None:
+            rows = self.sight.rows[: self.sight.kernel.head.sequence]
+            self._judge(_name(replay_equals_live), replay_equals_live(rows, self.sight.kernel.state))
+
+    def _judge(self, name: str, problem: str | None) -> None:
+        self.asked[name] += 1
+        if problem is not None:
+            raise SafetyBroken(f"{name}: {problem}")
+
+
+def _name(invariant: Callable[..., object]) -> str:
+    return invariant.__name__

@@ -1,0 +1,172 @@
+"""The machine of the controller: the services that ship, over simulated ports, and its power switch."""
+
+from typing import Final
+
+import attrs
+import trio
+
+from lunanexa_adapters.asgi.control import build_control_app
+from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
+from lunanexa_adapters.asgi.root import Root
+from lunanexa_apps.controller.gateway.service import Gateway
+from lunanexa_apps.controller.gateway.settings import GatewaySettings
+from lunanexa_apps.controller.kernel import Kernel
+from lunanexa_apps.controller.service import Controller, ControllerPorts, run_controller
+from lunanexa_core.commands import Begin
+from lunanexa_core.ids import SessionId
+from lunanexa_core.policy import Policy
+from lunanexa_ports.clock import Clock
+from lunanexa_ports.signing import Signer, Verifier
+from lunanexa_simulation.disk import SimulatedDisk
+from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
+from lunanexa_simulation.ids import SimulatedIds
+from lunanexa_simulation.journal import JournalState, SimulatedJournal
+from lunanexa_simulation.life import ProcessLife
+from lunanexa_simulation.metrics import SimulatedMetrics
+from lunanexa_simulation.rng import Streams
+from lunanexa_simulation.sight import Sight
+from lunanexa_simulation.workers import SimulatedWorkers
+
+HOST: Final = "controller"
+PORT: Final = 8400
+
+
+@attrs.frozen(kw_only=True)
+class Installation:
+    """What lies beside the store and outlives every process."""
+
+    begin: Begin
+    engine_secret: str
+    signer: Signer
+    verifier: Verifier
+    policy: Policy
+    gateway: GatewaySettings
+
+
+class ControllerHost:
+    """Starts, crashes and stops the controller's process; its disk stays."""
+
+    def __init__(
+        self,
+        *,
+        nursery: trio.Nursery,
+        network: SimulatedNetwork,
+        streams: Streams,
+        clock: Clock,
+        installation: Installation,
+        disk: SimulatedDisk,
+        sight: Sight,
+    ) -> None:
+        self.disk = disk
+        self.metrics = SimulatedMetrics()
+        self._nursery = nursery
+        self._network = network
+        self._streams = streams
+        self._clock = clock
+        self._installation = installation
+        self._sight = sight
+        self._process: ProcessLife | None = None
+        self._journal: SimulatedJournal | None = None
+        self._mount = disk.mount()
+        self._client: SimulatedHttpClient | None = None
+        self._kernel: Kernel | None = None
+        self._starts = 0
+
+    @property
+    def kernel(self) -> Kernel:
+        """The serving process's kernel."""
+        assert self._kernel is not None, "the controller is down"
+        return self._kernel
+
+    async def start(self) -> None:
+        """Starts a process from what the disk holds; returns when it serves."""
+        assert self._process is None, "the controller runs already"
+        self._starts += 1
+        self._process = process = ProcessLife()
+        self._mount = self.disk.mount()
+        self._client = SimulatedHttpClient(self._network, HOST)
+        self.metrics = SimulatedMetrics()
+        await self._nursery.start(self._run, process, name=f"controller process {self._starts}")
+
+    def crash(self, *, keep_unsynced: bool = False) -> None:
+        """Kills the process at this instant, whatever it does."""
+        process, self._process = self._process, None
+        assert process is not None, "the controller is down"
+        self._mount.kill(keep_unsynced=keep_unsynced)
+        assert self._client is not None
+        self._client.kill()
+        self._network.kill(HOST, PORT)
+        self._unwatch()
+        process.kill()
+
+    async def stop(self) -> None:
+        """Ends the process in order; returns when it is gone."""
+        process, self._process = self._process, None
+        assert process is not None, "the controller is down"
+        process.stop.set()
+        await process.ended.wait()
+
+    def durable(self) -> JournalState:
+        """What is on the disk."""
+        return self.disk.state(JournalState)
+
+    def _unwatch(self) -> None:
+        if self._kernel is not None:
+            self._kernel.listeners.remove(self._sight.grants)
+        self._kernel = self._sight.kernel = None
+
+    async def _run(self, process: ProcessLife, *, task_status: trio.TaskStatus[None]) -> None:
+        ids = SimulatedIds(self._streams.stream(f"controller/{self._starts}/ids"), self._clock)
+        installation = self._installation
+        ports = ControllerPorts(
+            journal=SimulatedJournal(self._mount),
+            clock=self._clock,
+            ids=ids,
+            signer=installation.signer,
+            verifier=installation.verifier,
+        )
+
+        async def serve(controller: Controller) -> None:
+            await self._serve(controller, ids, process, task_status)
+
+        async def program() -> None:
+            await run_controller(ports, installation.policy, installation.begin, installation.engine_secret, serve)
+
+        await process.live(program)
+
+    async def _serve(
+        self, controller: Controller, ids: SimulatedIds, process: ProcessLife, task_status: trio.TaskStatus[None]
+    ) -> None:
+        assert self._client is not None
+        gateway = Gateway(
+            dispatch=controller.dispatch,
+            client=self._client,
+            clock=self._clock,
+            ids=ids,
+            metrics=self.metrics,
+            workers=SimulatedWorkers(),
+            session=SessionId(ids.new("ses")),
+            settings=self._installation.gateway,
+        )
+        root = Root(
+            data_plane=DataPlane(
+                gateway=gateway,
+                health=controller.operator,
+                metrics=self.metrics,
+                ids=ids,
+                clock=self._clock,
+                settings=DataPlaneSettings(version="simulated"),
+            ),
+            control=build_control_app(operator=controller.operator, nodes=controller.nodes, ids=ids),
+            ids=ids,
+        )
+        controller.kernel.listeners.append(self._sight.grants)
+        self._kernel = self._sight.kernel = controller.kernel
+        async with trio.open_nursery() as nursery:
+            await nursery.start(gateway.run)
+            self._network.listen(HOST, PORT, process.guard(root))
+            task_status.started()
+            await process.stop.wait()
+            self._network.kill(HOST, PORT)
+            self._unwatch()
+            nursery.cancel_scope.cancel("the controller stops")

@@ -1,0 +1,35 @@
+"""The scenarios by name. Each is a page of Python: what happens, and what must hold."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import attrs
+
+from lunanexa_simulation.run import Run, RunResult, run_simulated
+from lunanexa_simulation.scenarios import first_slice
+
+
+@attrs.frozen(kw_only=True)
+class Scenario:
+    """One scenario; ``horizon_ms`` is the virtual time within which it must be over."""
+
+    name: str
+    summary: str
+    main: Callable[[Run], Awaitable[None]]
+    horizon_ms: int = 600_000
+
+    def run(self, seed: int) -> RunResult:
+        """Runs it from ``seed``."""
+        return run_simulated(self.main, seed, horizon_ms=self.horizon_ms)
+
+
+SCENARIOS: Final[Mapping[str, Scenario]] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            name="first-slice",
+            summary="enrol, deploy, serve; engine crash and controller kill under streams; recovery; drain",
+            main=first_slice.main,
+        ),
+    )
+}

@@ -1,0 +1,139 @@
+"""What checkers look at: the live kernel, the rows on disk, and what both showed before.
+
+The shadow is a second state, fed with nothing but committed rows, each verified in its chain. Where it and
+the live state differ, something changed state that no event tells of, or an event did not survive its codec.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+
+from lunanexa_apps.controller.kernel import Kernel, KernelListener
+from lunanexa_apps.controller.replay import Replay
+from lunanexa_apps.controller.rows import from_row
+from lunanexa_core import events
+from lunanexa_core.events import Event, Liveness
+from lunanexa_core.ids import AssignmentId, DeploymentId, NodeId, StartId, WorkloadId
+from lunanexa_core.journal import Row
+from lunanexa_core.routing.pick import Denied, Granted
+from lunanexa_core.routing.routable import routable_replicas
+from lunanexa_core.southbound.heartbeat import ReplicaReport
+from lunanexa_core.workload import Receipt
+from lunanexa_ports.errors import PortFault
+
+
+@attrs.define
+class Shadow:
+    """State and chains as the committed rows tell them, and every workload's receipts."""
+
+    replay: Replay = attrs.Factory(Replay)
+    admitted: set[WorkloadId] = attrs.Factory(set)
+    receipts: dict[WorkloadId, list[Receipt]] = attrs.Factory(dict)
+    fault: str | None = None
+    """What was wrong with the first row that did not fit; nothing is fed after it."""
+
+    @property
+    def sequence(self) -> int:
+        return self.replay.head.sequence
+
+    def feed(self, rows: Sequence[Row]) -> None:
+        """Takes the rows that follow those it had."""
+        for row in rows:
+            if self.fault is not None:
+                return
+            try:
+                self.replay.feed(row)
+                self._count(from_row(row))
+            except (PortFault, AssertionError, KeyError) as error:
+                self.fault = f"row {row.sequence} ({row.action}): {type(error).__name__}: {error}"
+
+    def _count(self, event: Event) -> None:
+        if isinstance(event, events.WorkloadAdmitted):
+            self.admitted.add(event.request.workload)
+        elif isinstance(event, events.WorkloadSettled):
+            self.receipts.setdefault(event.receipt.workload, []).append(event.receipt)
+
+
+class GrantWatch(KernelListener):
+    """Sits beside the gateways' dispatch and remembers by itself what a grant must respect. It outlives
+    controllers. Its finding waits for the next quiescent instant: raised here it would be the kernel's crash."""
+
+    def __init__(self) -> None:
+        self.finding: str | None = None
+        self.granted_starts: dict[WorkloadId, list[StartId]] = {}
+        self._newest: dict[AssignmentId, StartId] = {}
+        self._past: set[StartId] = set()
+        self._lost: set[NodeId] = set()
+        self._node_of: dict[AssignmentId, NodeId] = {}
+
+    def events(self, events: Sequence[Event]) -> None:
+        for event in events:
+            self._hear(event)
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, events.ReplicaChanged):
+            report = event.report
+            before = self._newest.get(report.assignment)
+            if before is not None and before != report.start:
+                self._past.add(before)
+            self._newest[report.assignment] = report.start
+            self._node_of[report.assignment] = event.node
+        elif isinstance(event, events.LivenessChanged):
+            (self._lost.add if event.liveness is Liveness.LOST else self._lost.discard)(event.node)
+
+    def granted(self, granted: Granted) -> None:
+        start, assignment = granted.report.start, granted.report.assignment
+        starts = self.granted_starts.setdefault(granted.workload, [])
+        starts.append(start)
+        if start in self._past or self._newest.get(assignment) != start:
+            self.finding = f"{granted.workload} was granted {start}; {self._newest.get(assignment)} is newer"
+        elif self._node_of.get(assignment) in self._lost:
+            self.finding = f"{granted.workload} was granted {start} on a lost node"
+        elif len(starts) > 2:
+            self.finding = f"{granted.workload} was granted a replica {len(starts)} times"
+
+    def denied(self, denied: Denied) -> None:
+        """Nothing to respect."""
+
+    def place(self, workload: WorkloadId, place: int) -> None:
+        """Nothing to respect."""
+
+
+def _nothing() -> Sequence[tuple[str, str]]:
+    return ()
+
+
+def _routable(kernel: Kernel, deployment: DeploymentId) -> Sequence[ReplicaReport]:
+    return routable_replicas(kernel.state, kernel.observed, kernel.policy, deployment, kernel.now())
+
+
+@attrs.define(kw_only=True)
+class Sight:
+    """One store's world at a quiescent instant. It lives as long as the world; who builds it keeps the
+    members in force."""
+
+    rows: Sequence[Row]
+    """All rows on disk, durable ones only."""
+    kernel: Kernel | None = None
+    """The kernel that serves now, ``None`` while none does."""
+    shadow: Shadow = attrs.Factory(Shadow)
+    grants: GrantWatch = attrs.Factory(GrantWatch)
+    fences: Callable[[], Mapping[str, tuple[int, int]]] = dict
+    """(epoch, generation) as each node accepted it last."""
+    running: Callable[[], Sequence[tuple[AssignmentId, StartId]]] = tuple
+    """The engine processes that live, on all nodes."""
+    routable: Callable[[Kernel, DeploymentId], Sequence[ReplicaReport]] = _routable
+    """The replicas that would be granted requests now."""
+    new_texts: Callable[[], Sequence[tuple[str, str]]] = _nothing
+    """What was written since it was asked last, and where: log lines, metrics."""
+    secrets: Mapping[str, str] = attrs.Factory(dict)
+    """What was planted, by name; it may be shown nowhere."""
+    highest: dict[str, tuple[int, int]] = attrs.Factory(dict)
+    """The highest (epoch, generation) of each machine that was seen so far."""
+    rows_read: int = 0
+    """Up to where the rows were searched for secrets."""
+
+    def catch_up(self) -> None:
+        """Feeds the shadow with what the kernel has committed; with all there is while no kernel serves."""
+        until = len(self.rows) if self.kernel is None else self.kernel.head.sequence
+        self.shadow.feed(self.rows[self.shadow.sequence : until])

@@ -1,0 +1,314 @@
+"""A whole fleet in one process: a controller and up to four nodes, each with its disk and its clock, a
+network between them, a client, and the checkers that look at everything.
+
+Times of two machines are never compared, so each machine has a clock of its own, which starts elsewhere.
+Every name, port and secret is drawn from the seed or written here.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import attrs
+import trio
+
+from lunanexa_apps.controller.gateway.settings import GatewaySettings
+from lunanexa_apps.controller.kernel import Kernel
+from lunanexa_apps.engine.settings import EngineSettings
+from lunanexa_core.commands import Begin
+from lunanexa_core.ids import AssignmentId, ClusterId, KeyId, NodeId, StartId, TenantId
+from lunanexa_core.keys import API_KEY_PREFIX, ApiKey, Role, derive_engine_key, secret_digest
+from lunanexa_core.policy import Policy
+from lunanexa_core.workload import Receipt
+from lunanexa_simulation.checkers import Checkers
+from lunanexa_simulation.client import Answer, Client, Oracle
+from lunanexa_simulation.clock import EPOCH_WALL_MS, SimulatedClock
+from lunanexa_simulation.controller_host import HOST, PORT, ControllerHost, Installation
+from lunanexa_simulation.disk import SimulatedDisk
+from lunanexa_simulation.engine_program import BINARY, LOG_SECRET, MODEL
+from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
+from lunanexa_simulation.ids import SimulatedIds
+from lunanexa_simulation.journal import JournalState
+from lunanexa_simulation.node_host import NodeHost
+from lunanexa_simulation.run import LivenessBroken, Run, SafetyBroken
+from lunanexa_simulation.sight import Sight
+from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
+
+MODEL_ALIAS: Final = "tiny"
+SERVED_NAME: Final = "reference"
+DEPLOYMENT: Final = "tiny"
+PROMPT_SECRET: Final = "violet-harbour-7302"
+"""Stands in every prompt, and may stand nowhere else."""
+
+
+@attrs.frozen(kw_only=True)
+class WorldPlan:
+    """What a scenario's world is made of."""
+
+    nodes: int = attrs.field(default=1, validator=attrs.validators.and_(attrs.validators.ge(1), attrs.validators.le(4)))
+    latency_ms: tuple[int, int] = (1, 4)
+    sync_ms: int = 2
+    """How long a disk takes until a write is durable."""
+    policy: Policy = attrs.Factory(Policy)
+    gateway: GatewaySettings = attrs.Factory(GatewaySettings)
+    engine_arguments: tuple[str, ...] = ("--ttft-ms", "32", "--itl-ms", "16")
+    engine_slots: int = 4
+
+
+class World:
+    """Made by :func:`open_world`."""
+
+    def __init__(self, run: Run, nursery: trio.Nursery, plan: WorldPlan) -> None:
+        self.run = run
+        self.plan = plan
+        self.network = SimulatedNetwork(nursery, run.streams, latency_ms=plan.latency_ms)
+        clock = SimulatedClock(mono_ms=1_000_000, wall_ms=EPOCH_WALL_MS)
+        secrets = SimulatedIds(run.streams.stream("installation"), clock)
+        self.api_key = API_KEY_PREFIX + secrets.secret()
+        self.operator_token = secrets.secret()
+        self.engine_secret = secrets.secret()
+        keyring = SimulatedKeyring()
+        names = [NodeId(f"sim-dgx-{number}") for number in range(1, plan.nodes + 1)]
+        bearers = {name: secrets.secret() for name in names}
+        installation = Installation(
+            begin=Begin(
+                cluster=ClusterId(secrets.new("cl")),
+                version="simulated",
+                keys=(self._key("key_client", self.api_key, Role.INFERENCE), self._operator_key()),
+                nodes=tuple((name, secret_digest(bearer)) for name, bearer in bearers.items()),
+            ),
+            engine_secret=self.engine_secret,
+            signer=keyring.new_key(run.streams.stream("controller/key")),
+            verifier=SimulatedVerifier(keyring),
+            policy=plan.policy,
+            gateway=plan.gateway,
+        )
+        disk = SimulatedDisk()
+        disk.faults.delay_ms = plan.sync_ms
+        self.sight = Sight(rows=disk.state(JournalState).rows)
+        self.controller = ControllerHost(
+            nursery=nursery,
+            network=self.network,
+            streams=run.streams,
+            clock=clock,
+            installation=installation,
+            disk=disk,
+            sight=self.sight,
+        )
+        self.nodes = [
+            NodeHost(
+                nursery=nursery,
+                network=self.network,
+                streams=run.streams,
+                keyring=keyring,
+                name=name,
+                number=number,
+                bearer=bearers[name],
+                sync_ms=plan.sync_ms,
+            )
+            for number, name in enumerate(names, start=1)
+        ]
+        self.client = Client(
+            SimulatedHttpClient(self.network, "client"),
+            host=HOST,
+            port=PORT,
+            api_key=self.api_key,
+            trace=run.trace,
+            name="client",
+        )
+        self.oracle = Oracle(EngineSettings(names=(SERVED_NAME,)), MODEL)
+        self.checkers = Checkers(self.sight, asked=run.asked)
+        self._logs_read = 0
+        self._bearers = bearers
+        self._connect_sight()
+
+    # --- what scenarios do ---
+
+    def trace(self, event: str) -> None:
+        """One line of the trace, in the name of the scenario."""
+        self.run.trace.record("world", event)
+
+    async def start(self) -> None:
+        """Powers everything on; returns when the controller serves and the agents run."""
+        await self.start_controller()
+        for node in self.nodes:
+            await node.start()
+            self.trace(f"{node.name}: agent started")
+
+    async def start_controller(self) -> None:
+        """Starts the controller from its disk."""
+        await self.controller.start()
+        self.trace(f"controller serves in epoch {self.kernel.epoch}")
+
+    async def deploy(self, *, replicas: int = 1) -> None:
+        """Deploys the reference engine, through the operator plane."""
+        document = {
+            "alias": MODEL_ALIAS,
+            "replicas": replicas,
+            "engine": {
+                "driver": "reference",
+                "served_name": SERVED_NAME,
+                "binary": BINARY,
+                "arguments": list(self.plan.engine_arguments),
+                "slots": self.plan.engine_slots,
+            },
+        }
+        status, answer = await self.operate("PUT", f"/admin/v1/deployments/{DEPLOYMENT}", document)
+        self.check("the deployment is accepted", status == 200, answer)
+
+    async def operate(self, method: str, target: str, body: object = None) -> tuple[int, Any]:
+        """A call of the operator plane."""
+        return await self.client.call(method, target, self.operator_token, body)
+
+    def prompt(self, about: str, **more: object) -> dict[str, object]:
+        """The body of a chat request. What it says is planted: it may be shown nowhere."""
+        return {
+            "model": MODEL_ALIAS,
+            "messages": [{"role": "user", "content": f"{PROMPT_SECRET}: {about}"}],
+            "max_tokens": 64,
+            "ignore_eos": True,
+            **more,
+        }
+
+    @asynccontextmanager
+    async def streams(self, count: int, about: str) -> AsyncIterator[list[tuple[Mapping[str, Any], Answer]]]:
+        """``count`` streams that run inside: each has brought text when the block begins. After it the list holds
+        what was asked and what came of it."""
+        ended: list[tuple[Mapping[str, Any], Answer]] = []
+
+        async def one(number: int) -> None:
+            body = self.prompt(f"{about} ({number})", stream=True)
+            ended.append((body, await self.client.chat(body)))
+
+        async with trio.open_nursery() as nursery:
+            running = self.client.begun + count
+            for number in range(count):
+                nursery.start_soon(one, number)
+            await self.until("the streams run", lambda: self.client.begun == running, within_ms=60_000)
+            yield ended
+
+    async def dither(self, about: str, at_most_ms: int) -> None:
+        """Lets some time pass; the seed says how much."""
+        await trio.sleep(self.run.streams.stream(f"dither/{about}").randint(0, at_most_ms) / 1_000)
+
+    def check(self, name: str, holds: bool, told: object = None) -> None:
+        """A promise of the scenario that must hold now."""
+        self.run.promise(name, holds)
+        if not holds:
+            raise SafetyBroken(f"{name}: {told}")
+
+    def check_answer(self, name: str, body: Mapping[str, Any], answer: Answer) -> None:
+        """The answer's text is what the engine says, or where it was cut a beginning of it."""
+        fault = self.oracle.fault(body, answer)
+        self.check(name, fault is None, fault)
+
+    async def until(self, name: str, holds: Callable[[], bool], *, within_ms: int) -> None:
+        """A promise that must come true in time; it is looked at each quiescent instant."""
+        came = trio.Event()
+
+        def look() -> None:
+            if holds():
+                came.set()
+
+        self.run.checks.append(look)
+        try:
+            with trio.move_on_after(within_ms / 1_000):
+                await came.wait()
+        finally:
+            self.run.checks.remove(look)
+        self._in_time(name, came.is_set(), within_ms)
+
+    async def until_told(
+        self, name: str, probe: Callable[[], Awaitable[bool]], *, within_ms: int, every_ms: int = 250
+    ) -> None:
+        """A promise that only asking can tell."""
+        came = False
+        with trio.move_on_after(within_ms / 1_000):
+            while not came:
+                came = await probe()
+                await trio.sleep(0 if came else every_ms / 1_000)
+        self._in_time(name, came, within_ms)
+
+    def _in_time(self, name: str, came: bool, within_ms: int) -> None:
+        self.run.promise(name, came)
+        if not came:
+            raise LivenessBroken(f"{name}: not within {within_ms} virtual ms")
+
+    # --- what scenarios see ---
+
+    @property
+    def kernel(self) -> Kernel:
+        """The live kernel; there is none while the controller is down."""
+        return self.controller.kernel
+
+    @property
+    def receipts(self) -> Sequence[Receipt]:
+        """All receipts, from the ledger's rows, in order."""
+        self.sight.catch_up()
+        return [receipt for receipts in self.sight.shadow.receipts.values() for receipt in receipts]
+
+    def newest_start(self) -> StartId | None:
+        """The start of the one replica that was reported last."""
+        reports = list(self.kernel.state.replicas.values())
+        return reports[0].start if reports else None
+
+    # --- what checkers see ---
+
+    def _connect_sight(self) -> None:
+        self.sight.secrets = {
+            "the API key": self.api_key,
+            "the operator token": self.operator_token,
+            "the engine secret": self.engine_secret,
+            "a prompt": PROMPT_SECRET,
+            "an engine's log": LOG_SECRET,
+            **{f"the key of {name}": bearer for name, bearer in self._bearers.items()},
+        }
+        self.sight.fences = self._fences
+        self.sight.running = self._running
+        self.sight.new_texts = self._new_texts
+        self.run.checks.append(self._look)
+
+    def _look(self) -> None:
+        self._plant_engine_keys()
+        self.checkers.look()
+
+    def _plant_engine_keys(self) -> None:
+        if self.sight.kernel is None:
+            return
+        for assignment in self.sight.kernel.state.assignments.values():
+            name = f"the engine key of {assignment.assignment} in generation {assignment.generation}"
+            if name not in self.sight.secrets:
+                key = derive_engine_key(self.engine_secret, assignment.assignment, assignment.generation)
+                self.sight.secrets = {**self.sight.secrets, name: key}
+
+    def _fences(self) -> Mapping[str, tuple[int, int]]:
+        return {node.name: fence for node in self.nodes if (fence := node.accepted()) is not None}
+
+    def _running(self) -> Sequence[tuple[AssignmentId, StartId]]:
+        return [pair for node in self.nodes for pair in node.running()]
+
+    def _new_texts(self) -> Sequence[tuple[str, str]]:
+        lines = self.run.logs.since(self._logs_read)
+        self._logs_read = self.run.logs.written
+        metrics = self.controller.metrics.render()[1].decode()
+        return [*(("a log line", line) for line in lines), ("the metrics", metrics)]
+
+    @staticmethod
+    def _key(name: str, secret: str, role: Role) -> ApiKey:
+        return ApiKey(
+            key=KeyId(name), tenant=TenantId("default"), digest=secret_digest(secret), roles=frozenset({role})
+        )
+
+    def _operator_key(self) -> ApiKey:
+        return self._key("key_operator", self.operator_token, Role.OPERATOR)
+
+
+@asynccontextmanager
+async def open_world(run: Run, plan: WorldPlan | None = None) -> AsyncIterator[World]:
+    """A world with everything switched off. At its end every invariant is asked once more, with a full replay."""
+    async with trio.open_nursery() as nursery:
+        world = World(run, nursery, WorldPlan() if plan is None else plan)
+        yield world
+        world.checkers.look()
+        world.checkers.look_back()
+        nursery.cancel_scope.cancel("the scenario is over")

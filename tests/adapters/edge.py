@@ -1,0 +1,60 @@
+"""The whole edge over the real kernel and gateway, in memory and on virtual time."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+from trio.abc import Clock
+
+from lunanexa_adapters.asgi.control import build_control_app
+from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
+from lunanexa_adapters.asgi.root import Root
+from lunanexa_apps.controller.nodes import KernelNodePlane
+from lunanexa_apps.controller.operator import KernelOperator
+from lunanexa_core.ids import KeyId
+from lunanexa_core.keys import Role, secret_digest
+from lunanexa_core.workload import Dialect
+from lunanexa_ports.asgi import AsgiApplication
+from lunanexa_simulation.ids import SimulatedIds
+from lunanexa_simulation.rng import Streams
+from lunanexa_simulation.signing import SimulatedKeyring, SimulatedSigner, SimulatedVerifier
+from tests.apps.gateway_fleet import Fleet, fleet
+from tests.core.builders import SECRET, api_key
+
+OPERATOR = "lno_" + "o" * 10 + "0123456789abcdefghijklmnopqrst"
+KEY = (b"authorization", b"Bearer " + SECRET.encode())
+JSON = (b"content-type", b"application/json")
+OPERATOR_KEY = (b"authorization", b"Bearer " + OPERATOR.encode())
+LIMITS = {Dialect.CHAT: 4_000, Dialect.COMPLETIONS: 2_000, Dialect.EMBEDDINGS: 2_000}
+
+
+@attrs.frozen(kw_only=True)
+class Edge:
+    root: Root
+    world: Fleet
+    signer: SimulatedSigner
+    """A node's own key."""
+    controller: SimulatedSigner
+
+
+@asynccontextmanager
+async def edge(time: Clock, *engines: AsgiApplication, **options: Any) -> AsyncIterator[Edge]:
+    streams, keyring = Streams(2), SimulatedKeyring()
+    operator_key = api_key(key=KeyId("key_o"), digest=secret_digest(OPERATOR), roles=frozenset({Role.OPERATOR}))
+    async with fleet(time, *engines, more_keys=(operator_key,), **options) as world:
+        ids = SimulatedIds(streams.stream("edge"), world.clock)
+        operator = KernelOperator(world.kernel, "0.1.0")
+        controller, signer = (keyring.new_key(streams.stream(name)) for name in ("controller", "node"))
+        nodes = KernelNodePlane(world.kernel, controller, SimulatedVerifier(keyring), SECRET)
+        data_plane = DataPlane(
+            gateway=world.gateway,
+            health=operator,
+            metrics=world.metrics,
+            ids=ids,
+            clock=world.clock,
+            settings=DataPlaneSettings(version="0.1.0", body_limits=LIMITS),
+        )
+        control = build_control_app(operator=operator, nodes=nodes, ids=ids)
+        root = Root(data_plane=data_plane, control=control, ids=ids)
+        yield Edge(root=root, world=world, signer=signer, controller=controller)

@@ -1,0 +1,152 @@
+"""The operator and node planes over HTTP: routes, their forms, and one shape of errors."""
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from lunanexa_apps.codec import decode, encode
+from lunanexa_core.ids import BootId
+from lunanexa_core.southbound.documents import DesiredState, SignedDocument
+from lunanexa_core.southbound.heartbeat import Enrolled, Enrolment, HeartbeatAnswer
+from tests.adapters.asgi_driver import Client
+from tests.adapters.edge import KEY, OPERATOR_KEY, edge
+from tests.apps.gateway_fleet import NEWCOMER, NODE_SECRET
+from tests.core.builders import heartbeat
+
+DEPLOYMENTS = "/admin/v1/deployments"
+
+
+def ask(method: str, path: str, body: Any = None, headers: Any = (OPERATOR_KEY,), query: bytes = b"") -> Client:
+    data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    return Client(method, path, data, headers, query=query)
+
+
+async def test_an_operator_sees_and_changes_things(autojump_clock: MockClock) -> None:
+    async with edge(autojump_clock) as one:
+        status = await ask("GET", "/admin/v1/status").call(one.root)
+        assert status.status == 200
+        assert status.headers["cache-control"] == "no-store"
+        assert status.headers["x-request-id"].startswith("req_")
+        listed = await ask("GET", DEPLOYMENTS).call(one.root)
+        (deployment,) = listed.json()["data"]
+        spec = deployment["spec"]
+        changed = await ask("PUT", f"{DEPLOYMENTS}/d1", spec | {"replicas": 2}).call(one.root)
+        assert changed.json() == {"deployment": "d1", "generation": 2}
+        fence = [OPERATOR_KEY, (b"if-match", b'"1"')]
+        stale = await ask("PUT", f"{DEPLOYMENTS}/d1", spec, fence).call(one.root)
+        assert (stale.status, stale.error()["code"]) == (409, "stale_generation")
+        receipts = await ask("GET", "/admin/v1/receipts", query=b"limit=5").call(one.root)
+        assert receipts.json() == {"data": []}
+        removed = await ask("DELETE", f"{DEPLOYMENTS}/d1").call(one.root)
+        assert removed.status == 200
+        drained = await ask("POST", "/admin/v1/drain").call(one.root)
+        assert drained.json() == {"draining": True, "in_flight": 0}
+
+
+@pytest.mark.parametrize(
+    ("client", "status", "code"),
+    [
+        (lambda: ask("GET", "/admin/v1/status", headers=()), 401, "invalid_api_key"),
+        (lambda: ask("GET", "/admin/v1/status", headers=[KEY]), 403, "permission_denied"),
+        (lambda: ask("GET", "/admin/v1/status", headers=[(b"authorization", b"Bearer \xff")]), 400, "invalid_request"),
+        (lambda: ask("GET", "/admin/v1/nothing"), 404, "not_found"),
+        (lambda: ask("GET", "/admin/v1"), 404, "not_found"),
+        (lambda: ask("GET", "/admin/v1/status/"), 404, "not_found"),
+        (lambda: ask("GET", "/node/v1/n/nothing"), 404, "not_found"),
+        (lambda: ask("GET", "/static/x"), 404, "not_found"),
+        (lambda: ask("POST", "/admin/v1/status"), 405, "method_not_allowed"),
+        (lambda: ask("OPTIONS", "/admin/v1/status"), 405, "method_not_allowed"),
+        (lambda: ask("PUT", f"{DEPLOYMENTS}/d1", b"{"), 400, "invalid_request"),
+        (lambda: ask("PUT", f"{DEPLOYMENTS}/d1", b"[]"), 400, "invalid_request"),
+        (lambda: ask("PUT", f"{DEPLOYMENTS}/d1", b'{"a":1.5}'), 400, "invalid_request"),
+        (lambda: ask("PUT", f"{DEPLOYMENTS}/d 1", {}), 400, "invalid_request"),
+        (lambda: ask("PUT", f"{DEPLOYMENTS}/d1", b" " * 1_048_577), 413, "payload_too_large"),
+        (
+            lambda: ask("PUT", f"{DEPLOYMENTS}/d1", {}, [OPERATOR_KEY, (b"content-length", b"9999999")]),
+            413,
+            "payload_too_large",
+        ),
+        (lambda: ask("PUT", f"{DEPLOYMENTS}/d1", {}, [OPERATOR_KEY, (b"if-match", b"*")]), 400, "invalid_request"),
+        (lambda: ask("DELETE", f"{DEPLOYMENTS}/d1", None, [OPERATOR_KEY, (b"if-match", b"1")]), 400, "invalid_request"),
+        (lambda: ask("GET", "/admin/v1/receipts", query=b"limit=x"), 400, "invalid_request"),
+        (lambda: ask("GET", "/admin/v1/receipts", query=b"limit=-1"), 400, "invalid_request"),
+        (lambda: ask("GET", "/node/v1/n/desired", query=b"after=x"), 400, "invalid_request"),
+        (lambda: ask("GET", "/node/v1/n/desired", query=b"after=1.1&wait_ms=x"), 400, "invalid_request"),
+        (lambda: ask("GET", "/node/v1/n o/desired"), 400, "invalid_request"),
+        (lambda: ask("POST", "/node/v1/n/enrol", b"{}"), 400, "invalid_request"),
+        (
+            lambda: ask(
+                "POST", "/node/v1/n/enrol", b"{}", [(b"x-lunanexa-key-id", b"k"), (b"x-lunanexa-signature", b"g")]
+            ),
+            400,
+            "invalid_request",
+        ),
+    ],
+)
+async def test_what_is_refused(client: Any, status: int, code: str, autojump_clock: MockClock) -> None:
+    async with edge(autojump_clock) as one:
+        told = await client().call(one.root)
+        assert (told.status, told.error()["code"]) == (status, code)
+        assert ("allow" in told.headers) == (status == 405)
+        assert "set-cookie" not in told.headers
+
+
+def signed(document: SignedDocument, secret: str = NODE_SECRET) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"authorization", b"Bearer " + secret.encode()),
+        (b"x-lunanexa-key-id", document.key_id.encode()),
+        (b"x-lunanexa-signature", document.signature.hex().encode()),
+    ]
+
+
+async def test_a_node_enrols_beats_and_is_told_what_to_do(autojump_clock: MockClock) -> None:
+    async with edge(autojump_clock) as one:
+        word = one.signer.sign(
+            encode(Enrolment(node=NEWCOMER, public_key=one.signer.public_key, agent_version="0.1.0"))
+        )
+        enrol = f"/node/v1/{NEWCOMER}/enrol"
+        wrong = await Client("POST", enrol, word.payload, signed(word, "another")).call(one.root)
+        assert (wrong.status, wrong.error()["code"]) == (401, "invalid_api_key")
+        enrolled = await Client("POST", enrol, word.payload, signed(word)).call(one.root)
+        assert enrolled.status == 200
+        assert decode(Enrolled, enrolled.body).signing_keys == {one.controller.key_id: one.controller.public_key}
+        beat = one.signer.sign(encode(heartbeat(1, node=NEWCOMER, boot=BootId("boot_3"))))
+        path = f"/node/v1/{NEWCOMER}/heartbeat"
+        answered = await Client("PUT", path, beat.payload, signed(beat)).call(one.root)
+        assert decode(HeartbeatAnswer, answered.body).sequence == 1
+        again = await Client("PUT", path, beat.payload, signed(beat)).call(one.root)
+        assert (again.status, again.error()["code"]) == (409, "stale_generation")
+        desired = await Client("GET", f"/node/v1/{NEWCOMER}/desired", headers=signed(beat), query=b"after=0.0").call(
+            one.root
+        )
+        assert decode(DesiredState, desired.body).node == NEWCOMER
+        assert desired.headers["x-lunanexa-key-id"] == one.controller.key_id
+        document = SignedDocument(
+            payload=desired.body,
+            key_id=desired.headers["x-lunanexa-key-id"],
+            signature=bytes.fromhex(desired.headers["x-lunanexa-signature"]),
+        )
+        assert document == one.controller.sign(desired.body)
+        state = decode(DesiredState, desired.body)
+        query = f"after={state.epoch}.{state.generation}&wait_ms=3000".encode()
+        began_s = trio.current_time()
+        nothing = await Client("GET", f"/node/v1/{NEWCOMER}/desired", headers=signed(beat), query=query).call(one.root)
+        assert (nothing.status, nothing.body) == (204, b"")
+        assert trio.current_time() - began_s == pytest.approx(3, abs=0.01)
+
+
+async def test_a_node_that_leaves_its_long_poll_holds_no_task(autojump_clock: MockClock) -> None:
+    async with edge(autojump_clock) as one, trio.open_nursery() as nursery:
+        headers = [(b"authorization", b"Bearer " + NODE_SECRET.encode())]
+        client = Client("GET", "/node/v1/node-1/desired", headers=headers, query=b"after=9.9&wait_ms=60000")
+        nursery.start_soon(client.call, one.root)
+        await wait_all_tasks_blocked()
+        began_s = trio.current_time()
+        client.departed.set()
+        while nursery.child_tasks:
+            await trio.sleep(0.1)
+        assert trio.current_time() - began_s < 1
+        assert not client.sent

@@ -1,0 +1,156 @@
+"""Small fleets for tests of the rules: values in, values out."""
+
+import attrs
+
+from lunanexa_core.deployment import Assignment, Deployment, DeploymentSpec, EngineSpec
+from lunanexa_core.events import (
+    AssignmentPlaced,
+    ClusterCreated,
+    DeploymentApplied,
+    EpochBegan,
+    Event,
+    KeyCreated,
+    Liveness,
+    LivenessChanged,
+    NodeBooted,
+    NodeEnrolled,
+    NodeRegistered,
+    ReplicaChanged,
+)
+from lunanexa_core.ids import (
+    Alias,
+    AssignmentId,
+    BootId,
+    ClusterId,
+    DeploymentId,
+    KeyId,
+    NodeId,
+    RequestId,
+    SessionId,
+    StartId,
+    TenantId,
+    WorkloadId,
+)
+from lunanexa_core.kernel.apply import apply
+from lunanexa_core.keys import ApiKey, Role, secret_digest
+from lunanexa_core.observed import NodeReading, Observed
+from lunanexa_core.policy import Policy
+from lunanexa_core.southbound.heartbeat import Heartbeat, IdentityGrade, ReplicaReport, ReplicaState
+from lunanexa_core.state import State
+from lunanexa_core.time import Instant
+from lunanexa_core.workload import Dialect, Priority, WorkloadRequest
+
+SECRET = "lnx_" + "k" * 20 + "0123456789abcdefghijklm"
+NODE = NodeId("node-1")
+BOOT = BootId("boot_1")
+DEPLOYMENT = DeploymentId("d1")
+ALIAS = Alias("tiny")
+ASSIGNMENT = AssignmentId("asg_1")
+START = StartId("st_1")
+SESSION = SessionId("ses_1")
+POLICY = Policy(queue_requests_max=2)
+NOW = Instant(1_000_000, 1_700_000_000_000)
+
+
+def after(ms: int) -> Instant:
+    return Instant(NOW.mono_ms + ms, NOW.wall_ms + ms)
+
+
+def engine(**changes: object) -> EngineSpec:
+    base = EngineSpec(driver="reference", served_name="tiny", binary="/usr/bin/lunanexa-engine", slots=2)
+    return attrs.evolve(base, **changes)  # type: ignore[arg-type]  # changes name real fields
+
+
+def spec(**changes: object) -> DeploymentSpec:
+    base = DeploymentSpec(deployment=DEPLOYMENT, alias=ALIAS, engine=engine())
+    return attrs.evolve(base, **changes)  # type: ignore[arg-type]  # changes name real fields
+
+
+def api_key(**changes: object) -> ApiKey:
+    base = ApiKey(
+        key=KeyId("key_1"),
+        tenant=TenantId("default"),
+        digest=secret_digest(SECRET),
+        roles=frozenset({Role.INFERENCE}),
+    )
+    return attrs.evolve(base, **changes)  # type: ignore[arg-type]  # changes name real fields
+
+
+def report(**changes: object) -> ReplicaReport:
+    base = ReplicaReport(
+        assignment=ASSIGNMENT,
+        generation=1,
+        start=START,
+        state=ReplicaState.READY,
+        identity=IdentityGrade.PROVEN,
+        host="127.0.0.1",
+        port=9000,
+        served_name="tiny",
+        slots=2,
+        pid=42,
+    )
+    return attrs.evolve(base, **changes)  # type: ignore[arg-type]  # changes name real fields
+
+
+def heartbeat(sequence: int = 1, *replicas: ReplicaReport, node: NodeId = NODE, boot: BootId = BOOT) -> Heartbeat:
+    return Heartbeat(
+        node=node, boot=boot, sequence=sequence, epoch=1, generation=1, agent_version="0.1.0", replicas=replicas
+    )
+
+
+def request(number: int = 1, **changes: object) -> WorkloadRequest:
+    base = WorkloadRequest(
+        workload=WorkloadId(f"wl_{number}"),
+        request=RequestId(f"req_{number}"),
+        session=SESSION,
+        key_digest=secret_digest(SECRET),
+        alias=ALIAS,
+        dialect=Dialect.CHAT,
+        stream=True,
+        body_digest="sha256:" + "0" * 64,
+        body_bytes=100,
+        reserved_tokens=1_024,
+        priority=Priority.NORMAL,
+        deadline_ms=60_000,
+    )
+    return attrs.evolve(base, **changes)  # type: ignore[arg-type]  # changes name real fields
+
+
+def enrolled_events(node: NodeId = NODE) -> list[Event]:
+    return [
+        NodeRegistered(node, secret_digest("node-secret")),
+        NodeEnrolled(node=node, public_key="aa" * 32, agent_version="0.1.0"),
+        NodeBooted(node, BOOT),
+        LivenessChanged(node, Liveness.READY),
+    ]
+
+
+def serving_events() -> list[Event]:
+    """A cluster with one ready replica of one deployment on one node."""
+    return [
+        ClusterCreated(ClusterId("cl_1")),
+        EpochBegan("0.1.0"),
+        KeyCreated(api_key()),
+        *enrolled_events(),
+        DeploymentApplied(Deployment(spec=spec(), generation=1)),
+        AssignmentPlaced(Assignment(assignment=ASSIGNMENT, deployment=DEPLOYMENT, node=NODE, generation=1)),
+        ReplicaChanged(NODE, report()),
+    ]
+
+
+def state_of(events: list[Event], *, epoch: int = 1) -> State:
+    state = State()
+    for event in events:
+        apply(state, event, epoch=epoch)
+    return state
+
+
+def heard(now: Instant = NOW) -> Observed:
+    """What a kernel knows that heard its node just now and has a gateway's session."""
+    observed = Observed(began_mono_ms=now.mono_ms)
+    observed.nodes[NODE] = NodeReading(
+        boot=BOOT, sequence=1, arrived_mono_ms=now.mono_ms, heartbeat=heartbeat(1, report())
+    )
+    observed.replicas[ASSIGNMENT] = report()
+    observed.sessions[SESSION] = now.mono_ms + POLICY.session_lease_ms
+    return observed

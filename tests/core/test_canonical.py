@@ -1,0 +1,141 @@
+"""The canonical bytes of documents, and what the strict reader refuses."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lunanexa_core.canonical import MAX_INTEGER, JsonValue, NotCanonical, canonical_json, strict_json
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+integers = st.integers(-MAX_INTEGER, MAX_INTEGER)
+documents: st.SearchStrategy[JsonValue] = st.recursive(
+    st.none() | st.booleans() | integers | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def reversed_members(value: JsonValue) -> JsonValue:
+    match value:
+        case Mapping():
+            return {name: reversed_members(member) for name, member in reversed(list(value.items()))}
+        case list():
+            return [reversed_members(item) for item in value]
+        case _:
+            return value
+
+
+@given(documents)
+def test_round_trip(document: JsonValue) -> None:
+    data = canonical_json(document)
+    assert strict_json(data) == document
+    assert canonical_json(strict_json(data)) == data
+
+
+@given(documents)
+def test_member_order_is_not_part_of_a_document(document: JsonValue) -> None:
+    assert canonical_json(reversed_members(document)) == canonical_json(document)
+
+
+@given(documents, documents)
+def test_equal_bytes_are_equal_documents(one: JsonValue, other: JsonValue) -> None:
+    # As JSON text, since Python holds 1 and True for equal.
+    same = json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    assert (canonical_json(one) == canonical_json(other)) == same
+
+
+def test_members_are_ordered_by_utf_16() -> None:
+    """The example of RFC 8785, section 3.2.3: an emoji sorts before a letter of the last block."""
+    document = {"\u20ac": 1, "\r": 2, "\ufb33": 3, "1": 4, "\U0001f600": 5, "\u0080": 6, "\u00f6": 7}
+    assert json.loads(canonical_json(document), object_pairs_hook=lambda pairs: [value for _, value in pairs]) == [
+        2,
+        4,
+        6,
+        7,
+        1,
+        5,
+        3,
+    ]
+
+
+def test_escapes() -> None:
+    """RFC 8785, section 3.2.2.2: the short escapes, lower-case hexadecimal, all else as it is."""
+    assert (
+        canonical_json('\b\t\n\f\r\x1f"\\/\x7f\u2028\u20ac')
+        == '"\\b\\t\\n\\f\\r\\u001f\\"\\\\/\x7f\u2028\u20ac"'.encode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"a": [1, 0.5]}, "$.a[1]"),
+        ({"a": {"b": float("nan")}}, "$.a.b"),
+        (b"bytes", "$"),
+        ({1: "name"}, "$"),
+        ([MAX_INTEGER + 1], "$[0]"),
+        (-MAX_INTEGER - 1, "$"),
+        ({"a": "\ud800"}, "$.a"),
+        ({"\udfff": 1}, "$"),
+        ({"a", "b"}, "$"),
+    ],
+)
+def test_what_has_no_canonical_form(value: JsonValue, place: str) -> None:
+    with pytest.raises(NotCanonical) as caught:
+        canonical_json(value)
+    assert str(caught.value).startswith(f"{place}: ")
+
+
+def test_nesting_without_end_has_no_canonical_form() -> None:
+    value: JsonValue = 1
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(NotCanonical):
+        canonical_json(value)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"1.0",
+        b'{"a": 1e3}',
+        b"NaN",
+        b"-Infinity",
+        b'{"a": 1, "a": 1}',
+        b'{"a": {"b": 1, "b": 2}}',
+        b'"\\ud800"',
+        b'{"\\udc00": 1}',
+        b'["\\ud83d", "\\ude00"]',
+        b'"\xed\xa0\x80"',
+        b'"\xff"',
+        b"\xef\xbb\xbf1",
+        '{"a": 1}'.encode("utf-16"),
+        '{"a": 1}'.encode("utf-32-le"),
+        str(MAX_INTEGER + 1).encode(),
+        str(-MAX_INTEGER - 1).encode(),
+        b"9" * 10_000,
+        b"[" * 100_000,
+        b"1 2",
+    ],
+)
+def test_what_is_no_strict_json(data: bytes) -> None:
+    with pytest.raises(NotCanonical):
+        strict_json(data)
+
+
+def test_an_escaped_pair_is_one_character() -> None:
+    assert strict_json(b'"\\ud83d\\ude00"') == "\U0001f600"
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    try:
+        value = strict_json(data)
+    except NotCanonical:
+        return
+    canonical_json(value)

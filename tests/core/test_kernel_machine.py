@@ -1,0 +1,206 @@
+"""Random commands against the kernel's rules: nothing is lost, nothing is counted twice, replay is equal."""
+
+import attrs
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+
+from lunanexa_core.commands import (
+    AdmitWorkload,
+    ApplyDeployment,
+    Begin,
+    BeginDrain,
+    Command,
+    EnrolNode,
+    FailAttempt,
+    OpenSession,
+    Reconcile,
+    RemoveDeployment,
+    ReportHeartbeat,
+    SettleWorkload,
+    Tick,
+)
+from lunanexa_core.events import Event, WorkloadAdmitted, WorkloadSettled
+from lunanexa_core.ids import AssignmentId, BootId, ClusterId, StartId, WorkloadId
+from lunanexa_core.kernel.absorb import absorb
+from lunanexa_core.kernel.apply import apply
+from lunanexa_core.kernel.decide import Answer, decide
+from lunanexa_core.keys import secret_digest
+from lunanexa_core.observed import Observed
+from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.routing.pick import deny_waiting, grant_waiting
+from lunanexa_core.routing.routable import routable_replicas
+from lunanexa_core.southbound.heartbeat import ReplicaReport, ReplicaState
+from lunanexa_core.state import State
+from lunanexa_core.time import Instant
+from lunanexa_core.workload import Attempt, Priority, Receipt, Settlement, Usage
+from tests.core.builders import DEPLOYMENT, NODE, NOW, POLICY, SESSION, api_key, heartbeat, report, request, spec
+
+BEGIN = Begin(
+    cluster=ClusterId("cl_1"),
+    version="0.1.0",
+    keys=(api_key(concurrency=6),),
+    nodes=((NODE, secret_digest("node-secret")),),
+)
+
+
+class KernelMachine(RuleBasedStateMachine):
+    """One leader, one node, a gateway; time moves by rules alone."""
+
+    workloads: Bundle[WorkloadId] = Bundle("workloads")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now: Instant = NOW
+        self.state = State()
+        self.observed = Observed(began_mono_ms=NOW.mono_ms)
+        self.history: list[tuple[Event, int]] = []
+        self.epoch = 1
+        self.sequence = 0
+        self.number = 0
+        self.boot = 1
+        self.granted: dict[WorkloadId, list[StartId]] = {}
+        self.ask(BEGIN)
+        self.ask(EnrolNode(node=NODE, public_key="aa" * 32, agent_version="0.1.0"))
+        self.ask(ApplyDeployment(spec=spec()))
+
+    def ask(self, command: Command) -> Answer:
+        decision = decide(self.state, self.observed, POLICY, command, self.now)
+        for event in decision.events:
+            apply(self.state, event, epoch=self.epoch)
+            self.history.append((event, self.epoch))
+        absorb(self.state, self.observed, POLICY, command, decision, self.now)
+        for one in grant_waiting(self.state, self.observed, POLICY, self.now):
+            self.granted.setdefault(one.workload, []).append(one.report.start)
+            routable = routable_replicas(self.state, self.observed, POLICY, one.deployment, self.now)
+            assert one.report in routable
+        deny_waiting(self.state, self.observed, POLICY, self.now)
+        return decision.answer
+
+    @rule(ms=st.sampled_from([1, 200, 2_000, 11_000]))
+    def time_passes(self, ms: int) -> None:
+        self.now = Instant(self.now.mono_ms + ms, self.now.wall_ms + ms)
+
+    @rule(numbers=st.sets(st.integers(0, 9), max_size=3))
+    def reconcile(self, numbers: set[int]) -> None:
+        fresh = tuple(AssignmentId(f"asg_{self.sequence}_{number}") for number in sorted(numbers))
+        self.sequence += 1
+        self.ask(Reconcile(fresh))
+
+    @rule(state=st.sampled_from(ReplicaState), same_boot=st.booleans(), restarts=st.integers(0, 2))
+    def node_reports(self, state: ReplicaState, same_boot: bool, restarts: int) -> None:
+        if not same_boot:
+            self.boot += 1
+        self.sequence += 1
+        reports: list[ReplicaReport] = [
+            report(
+                assignment=assignment.assignment,
+                generation=assignment.generation,
+                start=StartId(f"st_{assignment.assignment}_{restarts}"),
+                state=state,
+                restarts=restarts,
+            )
+            for assignment in self.state.assignments.values()
+        ]
+        self.ask(ReportHeartbeat(heartbeat(self.sequence, *reports, boot=BootId(f"boot_{self.boot}"))))
+
+    @rule()
+    def session(self) -> None:
+        self.ask(OpenSession(SESSION))
+
+    @rule(target=workloads, priority=st.sampled_from(Priority))
+    def admit(self, priority: Priority) -> WorkloadId:
+        self.number += 1
+        before = len(self.state.open)
+        asked = request(self.number, priority=priority)
+        answer = self.ask(AdmitWorkload(asked))
+        assert len(self.state.open) == before + isinstance(answer, WorkloadAdmitted)
+        return asked.workload
+
+    @rule(workload=workloads)
+    def attempt_fails(self, workload: WorkloadId) -> None:
+        held = self.observed.held.get(workload)
+        start = StartId("st_other") if held is None else held.start
+        self.ask(FailAttempt(workload, Attempt(start=start, failure="refused")))
+
+    @rule(workload=consumes(workloads), outcome=st.sampled_from([None, Outcome.ENGINE_FAILED]))
+    def settle(self, workload: WorkloadId, outcome: Outcome | None) -> None:
+        was_open = workload in self.state.open
+        settlement = Settlement(workload=workload, outcome=outcome, usage=Usage(input_tokens=3, output_tokens=4))
+        first = self.ask(SettleWorkload(settlement))
+        again = self.ask(SettleWorkload(attrs.evolve(settlement, detail="late")))
+        if was_open:
+            assert isinstance(first, Receipt)
+            assert again == first
+
+    @rule()
+    def tick(self) -> None:
+        self.ask(Tick())
+
+    @rule()
+    def drain(self) -> None:
+        self.ask(BeginDrain())
+        refused = self.ask(AdmitWorkload(request(10**9)))
+        assert isinstance(refused, Refusal)
+
+    @rule(replicas=st.integers(0, 2))
+    def scale(self, replicas: int) -> None:
+        self.ask(ApplyDeployment(spec=spec(replicas=replicas)))
+
+    @rule()
+    def remove(self) -> None:
+        self.ask(RemoveDeployment(DEPLOYMENT))
+
+    @rule()
+    def restart(self) -> None:
+        """A new leader: state comes from replay, what was observed is gone."""
+        self.epoch += 1
+        self.state = self.replayed()
+        self.observed = Observed(began_mono_ms=self.now.mono_ms)
+        self.ask(BEGIN)
+
+    def replayed(self) -> State:
+        state = State()
+        for event, epoch in self.history:
+            apply(state, event, epoch=epoch)
+        return state
+
+    @invariant()
+    def replay_is_equal(self) -> None:
+        assert self.replayed() == self.state
+
+    @invariant()
+    def one_receipt_each(self) -> None:
+        admitted = [event.request.workload for event, _ in self.history if isinstance(event, WorkloadAdmitted)]
+        settled = [event.receipt.workload for event, _ in self.history if isinstance(event, WorkloadSettled)]
+        assert len(set(settled)) == len(settled)
+        assert set(settled) | set(self.state.open) == set(admitted)
+        assert not set(settled) & set(self.state.open)
+
+    @invariant()
+    def counters_are_what_is_open(self) -> None:
+        assert sum(self.state.open_of_key.values()) == len(self.state.open)
+        assert sum(self.state.open_of_deployment.values()) == len(self.state.open)
+        assert all(count > 0 for count in self.state.open_of_key.values())
+
+    @invariant()
+    def holds_belong_to_open_workloads(self) -> None:
+        assert set(self.observed.held) <= set(self.state.open)
+        assert sum(self.observed.slots_held.values()) == len(self.observed.held)
+        waiting = {workload for queue in self.observed.queues.values() for workload in queue.waiters}
+        assert not waiting & set(self.observed.held)
+        assert waiting <= set(self.state.open)
+
+    @invariant()
+    def slots_are_never_exceeded(self) -> None:
+        for replica in self.state.replicas.values():
+            assert self.observed.slots_held.get(replica.start, 0) <= max(replica.slots, 0)
+
+    @invariant()
+    def nobody_gets_a_failed_replica_again(self) -> None:
+        for starts in self.granted.values():
+            assert len(set(starts)) == len(starts)
+
+
+KernelMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestKernelMachine = KernelMachine.TestCase

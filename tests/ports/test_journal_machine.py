@@ -1,0 +1,210 @@
+"""Two holders of one journal, in any order of what they can do, against a model that is a list of rows."""
+
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import attrs
+import trio
+import trio.testing
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from lunanexa_adapters.sqlite.journal import open_sqlite_journal
+from lunanexa_core.journal import Head, Row
+from lunanexa_ports.conformance.journal import read_all, rows_after, verified
+from lunanexa_ports.errors import PortUnavailable
+from lunanexa_ports.journal import Appended, Journal
+from lunanexa_simulation.disk import Mount, SimulatedDisk
+from lunanexa_simulation.journal import SimulatedJournal, open_simulated_journal
+
+T = TypeVar("T")
+
+HOLDERS = st.integers(0, 1)
+BOUNDED = settings(max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+class Loop:
+    """A Trio loop in a thread, so that the machine's synchronous rules share one run."""
+
+    def __init__(self) -> None:
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=trio.run, args=(self._main,))
+        self._thread.start()
+        self._started.wait()
+
+    async def _main(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._over = trio.Event()
+        self._started.set()
+        await self._over.wait()
+
+    def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return trio.from_thread.run(work, trio_token=self._token)
+
+    def close(self) -> None:
+        trio.from_thread.run_sync(self._over.set, trio_token=self._token)
+        self._thread.join()
+
+
+@attrs.define
+class Holder:
+    opening: AbstractAsyncContextManager[Journal]
+    journal: Journal
+    epoch: int = 0
+    known: Head = attrs.Factory(Head)
+    """The head as this holder saw it last, which may be old."""
+
+
+class JournalMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = Loop()
+        self.rows: list[Row] = []
+        self.head = Head()
+        self.holders = [self.loop.run(self.enter), self.loop.run(self.enter)]
+
+    def opening(self) -> AbstractAsyncContextManager[Journal]:
+        raise NotImplementedError
+
+    async def enter(self) -> Holder:
+        opening = self.opening()
+        return Holder(opening, await opening.__aenter__())
+
+    async def leave(self, holder: Holder) -> None:
+        await holder.opening.__aexit__(None, None, None)
+
+    def teardown(self) -> None:
+        for holder in self.holders:
+            self.loop.run(lambda holder=holder: self.leave(holder))  # type: ignore[misc]  # bound at once
+        kept = self.loop.run(self.kept)
+        self.loop.close()
+        assert kept == self.rows
+
+    async def kept(self) -> list[Row]:
+        async with self.opening() as journal:
+            rows = await read_all(journal)
+            verified(rows)
+            assert await journal.head() == self.head
+            return rows
+
+    @rule(which=HOLDERS)
+    def take_epoch(self, which: int) -> None:
+        holder = self.holders[which]
+        taken = self.loop.run(holder.journal.take_epoch)
+        self.head = attrs.evolve(self.head, epoch=self.head.epoch + 1)
+        assert taken == self.head
+        holder.epoch, holder.known = taken.epoch, taken
+
+    @rule(which=HOLDERS)
+    def look(self, which: int) -> None:
+        holder = self.holders[which]
+        holder.known = self.loop.run(holder.journal.head)
+        assert holder.known == self.head
+
+    @rule(which=HOLDERS, count=st.integers(1, 5), subject=st.sampled_from("ab"))
+    def append(self, which: int, count: int, subject: str) -> None:
+        holder = self.holders[which]
+        rows = rows_after(holder.known, holder.epoch, count, target=subject)
+        expected = holder.known
+        outcome = self.loop.run(lambda: holder.journal.append(holder.epoch, expected, rows))
+        # Epoch 0 is nobody's: with it a holder is the newest one only until the first epoch is taken.
+        if attrs.evolve(expected, epoch=holder.epoch) == self.head:
+            assert outcome is Appended.DURABLE
+            self.rows.extend(rows)
+            for row in rows:
+                self.head = self.head.after(row)
+            holder.known = self.head
+        else:
+            assert outcome is Appended.FENCED
+
+    @rule(which=HOLDERS, after=st.integers(0, 30), limit=st.none() | st.integers(0, 10))
+    def read(self, which: int, after: int, limit: int | None) -> None:
+        journal = self.holders[which].journal
+        found = self.loop.run(lambda: read_all(journal, after, limit))
+        assert found == self.rows[after:][:limit]
+
+    @rule(which=HOLDERS, subject=st.sampled_from("ab"), limit=st.integers(1, 10))
+    def find(self, which: int, subject: str, limit: int) -> None:
+        async def find() -> list[Row]:
+            return list(await self.holders[which].journal.find(subject, limit))
+
+        assert self.loop.run(find) == [row for row in self.rows if row.target == subject][-limit:]
+
+    @rule(which=HOLDERS)
+    def leave_and_enter(self, which: int) -> None:
+        self.reopen(which)
+
+    def reopen(self, which: int) -> None:
+        old = self.holders[which]
+        self.loop.run(lambda: self.leave(old))
+        self.holders[which] = self.loop.run(self.enter)
+
+    @invariant()
+    def model_is_a_chain(self) -> None:
+        assert attrs.evolve(verified(self.rows), epoch=self.head.epoch) == self.head
+
+
+class SqliteMachine(JournalMachine):
+    def __init__(self) -> None:
+        self.directory = TemporaryDirectory()
+        super().__init__()
+
+    def opening(self) -> AbstractAsyncContextManager[Journal]:
+        return open_sqlite_journal(Path(self.directory.name) / "store.sqlite3")
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.directory.cleanup()
+
+
+class SimulatedMachine(JournalMachine):
+    """As the other, and the machine may lose its power in the middle of an append."""
+
+    def __init__(self) -> None:
+        self.disk = SimulatedDisk()
+        super().__init__()
+
+    def opening(self) -> AbstractAsyncContextManager[Journal]:
+        return open_simulated_journal(self.disk)
+
+    @precondition(lambda self: self.head.epoch > 0)
+    @rule(count=st.integers(1, 5), kept=st.booleans())
+    def crash_while_appending(self, count: int, kept: bool) -> None:
+        rows = rows_after(self.head, self.head.epoch, count)
+        self.loop.run(lambda: self.crash(self.disk.mount(), rows, kept))
+        if kept:
+            self.rows.extend(rows)
+            for row in rows:
+                self.head = self.head.after(row)
+        for which in range(len(self.holders)):
+            self.reopen(which)
+
+    async def crash(self, mount: Mount, rows: list[Row], kept: bool) -> None:
+        journal, head = SimulatedJournal(mount), self.head
+        self.disk.faults.delay_ms = 3_600_000
+        unknown = False
+
+        async def append() -> None:
+            nonlocal unknown
+            try:
+                await journal.append(head.epoch, head, rows)
+            except PortUnavailable:
+                unknown = True
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(append)
+            await trio.testing.wait_all_tasks_blocked()
+            self.disk.crash(keep_unsynced=kept)
+        self.disk.faults.delay_ms = 0
+        assert unknown
+
+
+TestSqlite = SqliteMachine.TestCase
+TestSqlite.settings = BOUNDED
+TestSimulated = SimulatedMachine.TestCase
+TestSimulated.settings = BOUNDED

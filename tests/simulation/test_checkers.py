@@ -1,0 +1,203 @@
+"""Each invariant sees its own fault: a checker that can't fail proves nothing."""
+
+from collections.abc import Callable
+
+import attrs
+import pytest
+
+from lunanexa_core.admission.queue import Waiter
+from lunanexa_core.events import Liveness, LivenessChanged, ReplicaChanged
+from lunanexa_core.ids import StartId
+from lunanexa_core.routing.pick import Granted
+from lunanexa_core.southbound.heartbeat import IdentityGrade
+from lunanexa_core.state import State
+from lunanexa_core.workload import Attempt
+from lunanexa_simulation.checkers import INVARIANTS, replay_equals_live
+from lunanexa_simulation.run import SafetyBroken
+from tests.core import builders
+from tests.simulation.small import Small, small_world
+
+OPEN = builders.request(2).workload
+SETTLED = builders.request(1).workload
+LATER = StartId("st_2")
+GRANTED = Granted(workload=OPEN, deployment=builders.DEPLOYMENT, report=builders.report(), queued_ms=0)
+
+
+async def test_a_healthy_world_passes_and_every_invariant_is_asked() -> None:
+    async with small_world() as small:
+        small.checkers.look()
+        small.checkers.look_back()
+        assert set(small.checkers.asked) == {check.__name__ for check in (*INVARIANTS, replay_equals_live)}
+        assert small.sight.shadow.sequence == small.kernel.head.sequence
+        assert small.sight.grants.granted_starts == {SETTLED: [builders.START], OPEN: [builders.START]}
+
+
+def shadow(small: Small) -> State:
+    small.sight.catch_up()
+    return small.sight.shadow.replay.state
+
+
+def second_receipt(small: Small) -> None:
+    small.sight.catch_up()
+    small.sight.shadow.receipts[SETTLED] *= 2
+
+
+def receipt_without_admission(small: Small) -> None:
+    small.sight.catch_up()
+    small.sight.shadow.admitted.discard(SETTLED)
+
+
+def attempts(small: Small, *found: Attempt) -> None:
+    small.sight.catch_up()
+    receipts = small.sight.shadow.receipts[SETTLED]
+    receipts[0] = attrs.evolve(receipts[0], settlement=attrs.evolve(receipts[0].settlement, attempts=found))
+
+
+def third_attempt(small: Small) -> None:
+    attempts(small, *[Attempt(start=builders.START, failure="engine_cut")] * 3)
+
+
+def two_attempts_that_count(small: Small) -> None:
+    attempts(small, *[Attempt(start=builders.START, status=200)] * 2)
+
+
+def workload_forgotten(small: Small) -> None:
+    for state in (small.kernel.state, shadow(small)):
+        del state.open[OPEN]
+        state.open_of_key.clear()
+        state.open_of_deployment.clear()
+    small.kernel.observed.forget(OPEN)
+
+
+def counter_leaks(small: Small) -> None:
+    for state in (small.kernel.state, shadow(small)):
+        state.open_of_key[builders.api_key().key] += 1
+
+
+def deployment_counter_leaks(small: Small) -> None:
+    for state in (small.kernel.state, shadow(small)):
+        state.open_of_deployment[builders.DEPLOYMENT] -= 1
+
+
+def slot_leaks(small: Small) -> None:
+    small.kernel.observed.slots_held[builders.START] += 1
+
+
+def slots_overcommitted(small: Small) -> None:
+    observed = small.kernel.observed
+    observed.replicas[builders.ASSIGNMENT] = builders.report(slots=0)
+
+
+def hold_without_workload(small: Small) -> None:
+    small.kernel.observed.hold(SETTLED, small.kernel.observed.held[OPEN])
+
+
+def waiter_holds_a_slot(small: Small) -> None:
+    waiter = Waiter(workload=OPEN, band=1, arrived_mono_ms=0, deadline_mono_ms=1, order=1)
+    small.kernel.observed.queue(builders.DEPLOYMENT).offer(waiter)
+
+
+def epoch_falls(small: Small) -> None:
+    small.sight.highest["controller"] = (small.kernel.epoch + 1, 0)
+
+
+def node_rolls_back(small: Small) -> None:
+    fences = iter([{"node-1": (2, 5)}, {"node-1": (2, 4)}])
+    small.sight.fences = lambda: next(fences)
+    small.checkers.look()
+
+
+def record_changed(small: Small) -> None:
+    row = small.journal.rows[3]
+    small.journal.rows[3] = attrs.evolve(row, record=row.record.replace(b'"version"', b'"Version"'))
+
+
+def row_lost(small: Small) -> None:
+    del small.journal.rows[4]
+
+
+def last_row_lost(small: Small) -> None:
+    small.journal.rows.pop()
+
+
+def state_changed_without_event(small: Small) -> None:
+    small.kernel.state.nodes[builders.NODE] = attrs.evolve(small.kernel.state.nodes[builders.NODE], agent_version="9")
+
+
+def past_start_granted(small: Small) -> None:
+    small.sight.grants.events([ReplicaChanged(builders.NODE, builders.report(start=LATER))])
+    small.sight.grants.granted(GRANTED)
+
+
+def lost_node_granted(small: Small) -> None:
+    small.sight.grants.events([LivenessChanged(builders.NODE, Liveness.LOST)])
+    small.sight.grants.granted(GRANTED)
+
+
+def third_grant(small: Small) -> None:
+    for _ in range(2):
+        small.sight.grants.granted(GRANTED)
+
+
+def unproven_but_routable(small: Small) -> None:
+    unproven = builders.report(identity=IdentityGrade.DECLARED)
+    small.sight.routable = lambda _kernel, _deployment: [unproven]
+
+
+def two_processes(small: Small) -> None:
+    small.sight.running = lambda: [(builders.ASSIGNMENT, builders.START), (builders.ASSIGNMENT, LATER)]
+
+
+def secret_in_a_log(small: Small) -> None:
+    small.sight.new_texts = lambda: [("log", f'{{"event":"refused","key":"{builders.SECRET}"}}')]
+
+
+def secret_in_a_row(small: Small) -> None:
+    small.sight.secrets = {"digest": builders.api_key().digest}
+
+
+FAULTS: list[tuple[str, Callable[[Small], None]]] = [
+    ("one_receipt", second_receipt),
+    ("one_receipt", receipt_without_admission),
+    ("one_receipt", third_attempt),
+    ("one_receipt", two_attempts_that_count),
+    ("one_receipt", workload_forgotten),
+    ("counters_add_up", counter_leaks),
+    ("counters_add_up", deployment_counter_leaks),
+    ("counters_add_up", slot_leaks),
+    ("counters_add_up", slots_overcommitted),
+    ("counters_add_up", hold_without_workload),
+    ("counters_add_up", waiter_holds_a_slot),
+    ("fences_never_fall", epoch_falls),
+    ("fences_never_fall", node_rolls_back),
+    ("chains_verify", record_changed),
+    ("chains_verify", row_lost),
+    ("chains_verify", last_row_lost),
+    ("shadow_equals_live", state_changed_without_event),
+    ("granted_newest_only", past_start_granted),
+    ("granted_newest_only", lost_node_granted),
+    ("granted_newest_only", third_grant),
+    ("routable_is_bound", unproven_but_routable),
+    ("one_process_each", two_processes),
+    ("no_secret_shown", secret_in_a_log),
+    ("no_secret_shown", secret_in_a_row),
+]
+
+
+@pytest.mark.parametrize(("invariant", "plant"), FAULTS, ids=[plant.__name__ for _, plant in FAULTS])
+async def test_a_planted_fault_is_seen(invariant: str, plant: Callable[[Small], None]) -> None:
+    async with small_world() as small:
+        plant(small)
+        with pytest.raises(SafetyBroken, match=f"^{invariant}: "):
+            small.checkers.look()
+
+
+async def test_a_full_replay_sees_what_no_event_tells() -> None:
+    async with small_world() as small:
+        small.kernel.state.totals.clear()
+        with pytest.raises(SafetyBroken, match=r"^replay_equals_live: .*totals"):
+            small.checkers.look_back()
+
+
+def test_every_invariant_has_a_fault_that_it_must_see() -> None:
+    assert {name for name, _ in FAULTS} == {check.__name__ for check in INVARIANTS}
