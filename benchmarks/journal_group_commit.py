@@ -3,11 +3,8 @@
 Each append is one transaction and one sync of the disk, so that the rows of one batch share its cost.
 The rounds of all batch sizes are interleaved, so that another load on the machine meets them alike; the
 ratio is the result, the absolute figures belong to this machine. Every chain is verified afterwards.
-
-Usage: python benchmarks/journal_group_commit.py [--seconds S] [--rounds N] [--directory DIR]
 """
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -16,6 +13,7 @@ from typing import Final
 
 import trio
 
+from benchmarks.report import Options, Report
 from lunanexa_adapters.sqlite.journal import SqliteJournal, open_sqlite_journal
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.journal import Chain, Head, Row, check_row, make_row
@@ -77,7 +75,13 @@ async def verify(journal: SqliteJournal) -> int:
     return head.sequence
 
 
-async def measure(directory: Path, seconds: float, rounds: int) -> None:
+def measure(options: Options) -> Report:
+    """All batch sizes, in interleaved rounds."""
+    with tempfile.TemporaryDirectory(dir=options.directory) as name:
+        return trio.run(_measure, Path(name), options.seconds, options.rounds)
+
+
+async def _measure(directory: Path, seconds: float, rounds: int) -> Report:
     speeds: dict[int, list[float]] = {count: [] for count in BATCHES}
     latencies_ms: dict[int, list[float]] = {count: [] for count in BATCHES}
     async with open_sqlite_journal(directory / "store.sqlite3") as journal:
@@ -89,23 +93,18 @@ async def measure(directory: Path, seconds: float, rounds: int) -> None:
                 latencies_ms[count].extend(taken_ms)
         verified = await verify(journal)
     alone = statistics.median(speeds[1])
-    print(f"{'rows an append':>14} {'rows/s':>10} {'ratio':>7} {'p50 ms':>8} {'p99 ms':>8}")
+    rows: list[tuple[str, ...]] = []
+    figures: dict[str, float] = {}
     for count in BATCHES:
         speed = statistics.median(speeds[count])
         percentiles = statistics.quantiles(latencies_ms[count], n=100)
-        print(f"{count:>14} {speed:>10.0f} {speed / alone:>6.1f}x {percentiles[49]:>8.2f} {percentiles[98]:>8.2f}")
-    print(f"{verified} rows written, all verified")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Durable appends a second, alone and in batches")
-    parser.add_argument("--seconds", type=float, default=1.0, help="length of a round (default 1)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each batch size (default 3)")
-    parser.add_argument("--directory", type=Path, help="where the store is made: the disk that is measured")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.directory) as name:
-        trio.run(measure, Path(name), options.seconds, options.rounds)
-
-
-if __name__ == "__main__":
-    main()
+        p50_ms, p99_ms = percentiles[49], percentiles[98]
+        rows.append((str(count), f"{speed:,.0f}", f"x{speed / alone:.1f}", f"{p50_ms:.2f}", f"{p99_ms:.2f}"))
+        figures |= {f"{count}: rows/s": speed, f"{count}: p50 ms": p50_ms, f"{count}: p99 ms": p99_ms}
+    return Report(
+        title="journal_group_commit: durable appends to the SQLite journal",
+        columns=("rows an append", "rows/s", "ratio", "p50 ms", "p99 ms"),
+        rows=tuple(rows),
+        figures=figures,
+        notes=(f"{verified:,} rows written, all verified.",),
+    )

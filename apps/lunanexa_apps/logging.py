@@ -8,12 +8,14 @@ What libraries write to the standard library's logging comes out in the same for
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor
 
 LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+LEVEL_VARIABLE: Final = "LUNANEXA_LOG_LEVEL"
 _FIRST: Final = ("ts", "level", "event")
 
 
@@ -33,6 +35,13 @@ def configure_logging(*, level: str, stream: TextIO | None = None, human: bool |
     root = logging.getLogger()
     root.handlers[:] = [_Forward()]
     root.setLevel(max(LEVELS[level], logging.WARNING))
+
+
+def level_of(environment: Mapping[str, str], *, verbose: bool) -> str:
+    """The level of a process that has only ``-v``: debug with it, else what its supervisor passed on
+    (``LUNANEXA_LOG_LEVEL``), else info."""
+    inherited = environment.get(LEVEL_VARIABLE, "")
+    return "debug" if verbose else inherited if inherited in LEVELS else "info"
 
 
 def _chain(*, people: bool, colors: bool) -> list[Processor]:

@@ -45,6 +45,7 @@ class NodeHost:
         number: int,
         bearer: str,
         sync_ms: int,
+        linger_ms: int,
     ) -> None:
         self.name = name
         self.disk = SimulatedDisk()
@@ -52,6 +53,7 @@ class NodeHost:
         self.memory = SimulatedMemory(MEMORY_MIB, used_mib=8 * 1024)
         # Engines listen on loopback, of which the simulated network has one: each host has ports of its own.
         self.machine = SimulatedHost(nursery, name, first_port=FIRST_PORT + number * _PORTS_EACH)
+        self.machine.faults.linger_ms = linger_ms
         self._clock = SimulatedClock(mono_ms=number * 7_777_777, wall_ms=EPOCH_WALL_MS + number)
         self.machine.programs[BINARY] = engine_program(network, self._clock)
         self._nursery = nursery

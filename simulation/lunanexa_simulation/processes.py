@@ -58,26 +58,27 @@ class SimulatedProcess:
         self.exit: ProcessExit | None = None
         self.ended = trio.Event()
         self.hung = False
-        self._host = host
-        self._log_name = log_name
+        self.host = host
+        self.log_name = log_name
         self._scope = trio.CancelScope()
         self._going_on = trio.Event()
 
     def print(self, line: str) -> None:
         """One line of output."""
-        log = self._host.logs.setdefault(self._log_name, [])
+        log = self.host.logs.setdefault(self.log_name, [])
         log.append(line[:LINE_CHARACTERS])
         del log[:-LOG_LINES]
 
     @contextmanager
     def listening(self, port: int) -> Iterator[None]:
         """The port is this process's as long as the block runs."""
-        assert port not in self._host.listeners, f"port {port} is taken"
-        self._host.listeners[port] = self.identity
+        assert port not in self.host.listeners, f"port {port} is taken"
+        self.host.listeners[port] = self.identity
         try:
             yield
         finally:
-            del self._host.listeners[port]
+            if self.host.listeners.get(port) == self.identity:
+                del self.host.listeners[port]
 
     def option(self, name: str) -> str:
         """The word that follows the first ``name`` on the command line."""
@@ -85,8 +86,8 @@ class SimulatedProcess:
 
     def fork(self, program: Program) -> None:
         """A child in the same group."""
-        child = SimulatedProcess(self._host, self.start, self.argv, self.environment, self._log_name, self.group)
-        self._host.run(child, program)
+        child = SimulatedProcess(self.host, self.start, self.argv, self.environment, self.log_name, self.group)
+        self.host.run(child, program)
 
     async def while_hung(self) -> None:
         """Returns at once unless the process hangs. What serves requests awaits it before each."""
@@ -111,7 +112,7 @@ class SimulatedProcess:
 
     def terminate(self) -> None:
         self.terminated.set()
-        if not self.handles_terminate and not self._host.faults.ignore_terminate:
+        if not self.handles_terminate and not self.host.faults.ignore_terminate:
             self.crash(signal=SIGTERM)
 
     async def play(self, program: Program) -> None:
@@ -119,8 +120,8 @@ class SimulatedProcess:
         with self._scope:
             code = await program(self)
         killed = self.exit
-        if killed is not None and self._host.faults.linger_ms:
-            await trio.sleep(self._host.faults.linger_ms / 1_000)
+        if killed is not None and self.host.faults.linger_ms:
+            await trio.sleep(self.host.faults.linger_ms / 1_000)
         self.exit = killed or ProcessExit(code=code)
         self.ended.set()
 

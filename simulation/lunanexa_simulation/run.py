@@ -15,7 +15,7 @@ import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import structlog
@@ -173,31 +173,80 @@ def run_simulated(
 async def _drive(
     main: Callable[[Run], Awaitable[None]], run: Run, clock: trio.testing.MockClock, horizon_ms: int
 ) -> None:
+    driver = _Driver(run, clock, horizon_ms)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_pass_time, run, clock, horizon_ms)
-        await main(run)
-        nursery.cancel_scope.cancel("the simulated run is over")
+        nursery.start_soon(driver.pass_time)
+        try:
+            with driver.world:
+                await main(run)
+        finally:
+            driver.life.cancel("the simulated run is over")
 
 
-async def _pass_time(run: Run, clock: trio.testing.MockClock, horizon_ms: int) -> None:
-    """The driver: the only one that lets time pass."""
-    while True:
-        await trio.testing.wait_all_tasks_blocked()
-        # A thread ends when it likes: time that passes beside it is another time in each run.
-        assert trio.testing.active_thread_count() == 0, "a simulated run has no threads"
-        run.instants += 1
-        for check in tuple(run.checks):
-            check()
-        statistics = trio.lowlevel.current_statistics()
-        if statistics.tasks_runnable:
-            continue  # A check woke somebody, for whom it is still this instant.
-        step_s = statistics.seconds_to_next_deadline
-        if math.isinf(step_s):
-            raise LivenessBroken(f"deadlock: no task can go on and no timer is set\n{task_tree()}")
-        if (trio.current_time() + step_s) * 1_000 > horizon_ms:
-            raise LivenessBroken(f"horizon: not over after {horizon_ms} virtual ms\n{task_tree()}")
-        if step_s > 0:
-            clock.jump(step_s)
+class _Driver:
+    """The only one that lets time pass. It outlives the world: cleanup that is shielded and timed needs time
+    also after something broke."""
+
+    def __init__(self, run: Run, clock: trio.testing.MockClock, horizon_ms: int) -> None:
+        self.life = trio.CancelScope(shield=True)
+        self.world = trio.CancelScope()
+        self.broken: Exception | None = None
+        self._run = run
+        self._clock = clock
+        self._horizon_ms = horizon_ms
+
+    async def pass_time(self) -> None:
+        with self.life:
+            while True:
+                await trio.testing.wait_all_tasks_blocked()
+                self._look()
+                statistics = trio.lowlevel.current_statistics()
+                if not statistics.tasks_runnable:  # A check may have woken somebody, for whom it is still this instant.
+                    self._pass(statistics.seconds_to_next_deadline)
+        if self.broken is not None:
+            raise self.broken
+
+    def _look(self) -> None:
+        if self.broken is not None:
+            return
+        self._run.instants += 1
+        try:
+            # A thread ends when it likes: time that passes beside it is another time in each run.
+            assert trio.testing.active_thread_count() == 0, "a simulated run has no threads"
+            for check in tuple(self._run.checks):
+                check()
+        except Exception as broken:  # noqa: BLE001  # a checker's own bug ends the run too, and not by ending time
+            self._end(broken)
+
+    def _pass(self, step_s: float) -> None:
+        late = (trio.current_time() + step_s) * 1_000 > self._horizon_ms
+        if self.broken is None and (math.isinf(step_s) or late):
+            what = f"horizon: not over after {self._horizon_ms} virtual ms"
+            if math.isinf(step_s):
+                what = "deadlock: no task can go on and no timer is set"
+            self._end(LivenessBroken(f"{what}\n{task_tree()}"))
+        elif math.isinf(step_s):
+            # Something waits shielded for what will never come: the run is broken already, so it may be torn down.
+            _unshield(trio.lowlevel.current_root_task())
+        elif step_s > 0:
+            self._clock.jump(step_s)
+
+    def _end(self, broken: Exception) -> None:
+        self.broken = broken
+        self.world.cancel("the simulated run is broken")
+
+
+def _unshield(task: trio.lowlevel.Task | None) -> None:
+    """Opens every shield but the driver's."""
+    if task is None or task is trio.lowlevel.current_task():
+        return
+    status: Any = task._cancel_status
+    while status is not None:
+        status._scope.shield = False
+        status = status._parent
+    for nursery in task.child_nurseries:
+        for child in nursery.child_tasks:
+            _unshield(child)
 
 
 def task_tree() -> str:

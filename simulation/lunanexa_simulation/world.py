@@ -16,7 +16,8 @@ from lunanexa_apps.controller.gateway.settings import GatewaySettings
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.engine.settings import EngineSettings
 from lunanexa_core.commands import Begin
-from lunanexa_core.ids import AssignmentId, ClusterId, KeyId, NodeId, StartId, TenantId
+from lunanexa_core.events import Liveness
+from lunanexa_core.ids import AssignmentId, ClusterId, DeploymentId, KeyId, NodeId, StartId, TenantId
 from lunanexa_core.keys import API_KEY_PREFIX, ApiKey, Role, derive_engine_key, secret_digest
 from lunanexa_core.policy import Policy
 from lunanexa_core.workload import Receipt
@@ -37,6 +38,8 @@ from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
 MODEL_ALIAS: Final = "tiny"
 SERVED_NAME: Final = "reference"
 DEPLOYMENT: Final = "tiny"
+TOKENS: Final = 64
+"""What every answer has."""
 PROMPT_SECRET: Final = "violet-harbour-7302"
 """Stands in every prompt, and may stand nowhere else."""
 
@@ -53,6 +56,8 @@ class WorldPlan:
     gateway: GatewaySettings = attrs.Factory(GatewaySettings)
     engine_arguments: tuple[str, ...] = ("--ttft-ms", "32", "--itl-ms", "16")
     engine_slots: int = 4
+    linger_ms: int = 3_000
+    """How long a killed process stays in the kernel's hands."""
 
 
 class World:
@@ -61,6 +66,7 @@ class World:
     def __init__(self, run: Run, nursery: trio.Nursery, plan: WorldPlan) -> None:
         self.run = run
         self.plan = plan
+        self._nursery = nursery
         self.network = SimulatedNetwork(nursery, run.streams, latency_ms=plan.latency_ms)
         clock = SimulatedClock(mono_ms=1_000_000, wall_ms=EPOCH_WALL_MS)
         secrets = SimulatedIds(run.streams.stream("installation"), clock)
@@ -105,6 +111,7 @@ class World:
                 number=number,
                 bearer=bearers[name],
                 sync_ms=plan.sync_ms,
+                linger_ms=plan.linger_ms,
             )
             for number, name in enumerate(names, start=1)
         ]
@@ -129,16 +136,34 @@ class World:
         self.run.trace.record("world", event)
 
     async def start(self) -> None:
-        """Powers everything on; returns when the controller serves and the agents run."""
+        """Powers everything on; returns when the controller serves and every node has enrolled."""
         await self.start_controller()
-        for node in self.nodes:
-            await node.start()
-            self.trace(f"{node.name}: agent started")
+        for number in range(len(self.nodes)):
+            await self.start_agent(number)
+        await self.until("every node is enrolled and heard", self._all_heard, within_ms=30_000)
+
+    def _all_heard(self) -> bool:
+        return all(node.liveness is Liveness.READY for node in self.kernel.state.nodes.values())
 
     async def start_controller(self) -> None:
         """Starts the controller from its disk."""
         await self.controller.start()
         self.trace(f"controller serves in epoch {self.kernel.epoch}")
+
+    async def start_agent(self, number: int = 0) -> None:
+        """Starts one node's agent from its disk."""
+        await self.nodes[number].start()
+        self.trace(f"{self.nodes[number].name}: agent started")
+
+    async def stop(self) -> None:
+        """Ends everything in order: the agents stop their engines, then the controller goes."""
+        for node in self.nodes:
+            await node.stop()
+            self.trace(f"{node.name}: agent stopped")
+            self.check("a stopped agent leaves no engine", not node.machine.living(), node.running())
+        self.checkers.look_back()
+        await self.controller.stop()
+        self.trace("controller stopped")
 
     async def deploy(self, *, replicas: int = 1) -> None:
         """Deploys the reference engine, through the operator plane."""
@@ -165,7 +190,7 @@ class World:
         return {
             "model": MODEL_ALIAS,
             "messages": [{"role": "user", "content": f"{PROMPT_SECRET}: {about}"}],
-            "max_tokens": 64,
+            "max_tokens": TOKENS,
             "ignore_eos": True,
             **more,
         }
@@ -247,6 +272,10 @@ class World:
         self.sight.catch_up()
         return [receipt for receipts in self.sight.shadow.receipts.values() for receipt in receipts]
 
+    def routable(self) -> int:
+        """How many replicas would be granted a request now."""
+        return len(self.sight.routable(self.kernel, DeploymentId(DEPLOYMENT)))
+
     def newest_start(self) -> StartId | None:
         """The start of the one replica that was reported last."""
         reports = list(self.kernel.state.replicas.values())
@@ -269,6 +298,8 @@ class World:
         self.run.checks.append(self._look)
 
     def _look(self) -> None:
+        if self._nursery.cancel_scope.cancel_called:
+            return  # A world that is torn down keeps no promises.
         self._plant_engine_keys()
         self.checkers.look()
 

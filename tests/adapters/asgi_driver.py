@@ -39,7 +39,7 @@ class Client:
             "raw_path": path.encode("utf-8", "replace"),
             "query_string": query,
             "root_path": "",
-            "headers": [(b"host", b"lunanexa"), *headers],
+            "headers": [*headers, (b"host", b"lunanexa")],
             "client": ("10.0.0.9", 1234),
             "server": ("10.0.0.1", 8400),
             "extensions": {},

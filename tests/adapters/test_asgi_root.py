@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-import structlog
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
@@ -14,7 +13,6 @@ from lunanexa_adapters.asgi.errors import error_answer, render_error
 from lunanexa_adapters.asgi.root import Root
 from lunanexa_core.outcomes import TABLE, Outcome, Refusal
 from lunanexa_ports.asgi import AsgiApplication, Message, Receive, Scope, Send
-from lunanexa_ports.errors import PortUnavailable
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.rng import Streams
@@ -66,15 +64,9 @@ async def test_a_bug_behind_quart_is_told_the_same(autojump_clock: MockClock) ->
             client = await Client("GET", "/admin/v1/status", headers=[OPERATOR_KEY]).call(one.root)
         assert (client.status, client.error()["code"]) == (500, "internal")
         assert [line["event"] for line in logs if line["log_level"] == "error"] == ["request_failed"]
-        client = await Client("POST", "/v1/completions", b'{"model":"tiny"}', [OPERATOR_KEY]).call(one.root)
-        assert client.status == 500
 
 
 async def test_a_kernel_that_is_gone_is_a_503(autojump_clock: MockClock) -> None:
-    class Gone(AsgiApplication):
-        async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
-            raise PortUnavailable("the kernel is gone")
-
     async with edge(autojump_clock) as one:
         one.world.kernel._inbox.close()
         for method, path, body in (
@@ -82,10 +74,8 @@ async def test_a_kernel_that_is_gone_is_a_503(autojump_clock: MockClock) -> None
             ("POST", "/admin/v1/drain", b""),
             ("DELETE", "/admin/v1/deployments/d1", b""),
         ):
-            headers = [OPERATOR_KEY if path.startswith("/admin") else (b"x-api-key", b"lnx")]
-            client = await Client(method, path, body, headers).call(one.root)
+            client = await Client(method, path, body, [OPERATOR_KEY]).call(one.root)
             assert (client.status, client.error()["code"]) == (503, "store_unavailable")
-        assert Gone
 
 
 class Socket:
@@ -162,6 +152,5 @@ def test_what_a_server_refuses_has_the_same_shape(status: int, code: str) -> Non
 
 def test_the_control_application_keeps_no_secret_and_no_session() -> None:
     app = build_control_app(operator=Any, nodes=Any, ids=Any)  # type: ignore[arg-type]  # only its settings are looked at
-    assert app.secret_key is None
-    assert not app.has_static_folder
-    assert structlog
+    assert app.quart.secret_key is None
+    assert not app.quart.has_static_folder

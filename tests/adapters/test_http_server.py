@@ -67,6 +67,28 @@ async def test_slow_body_is_answered_408_and_the_application_is_told(serve: Serv
 
 
 @both
+async def test_trickling_body_is_answered_408(serve: Serve) -> None:
+    """Each wait is short; their sum is not."""
+    limits = ServerLimits(body_timeout_ms=200, body_bytes_per_s=10**9, linger_ms=50)
+    async with served(serve, echo, limits) as server:
+        stream = await server.connect()
+        await stream.send_all(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+        async with trio.open_nursery() as nursery:
+
+            async def trickle() -> None:
+                try:
+                    while True:
+                        await stream.send_all(b"x")
+                        await trio.sleep(0.01)
+                except trio.BrokenResourceError:
+                    return
+
+            nursery.start_soon(trickle)
+            assert (await read_until(stream, b"}}")).startswith(b"HTTP/1.1 408 ")
+            nursery.cancel_scope.cancel()
+
+
+@both
 async def test_time_in_which_the_application_does_not_read_is_not_the_clients(
     serve: Serve, mock_clock: trio.testing.MockClock
 ) -> None:
@@ -114,6 +136,25 @@ async def test_body_over_the_servers_limit_is_answered_413(serve: Serve, framing
         status, _, body = parse_answer(await talk(server, head, b"7d0\r\n" + b"x" * 2_000 + b"\r\n"))
         assert status == 413
         assert has_error_shape(body, 413)
+        assert server.faults == []
+
+
+@both
+async def test_answer_while_every_buffer_of_the_body_is_full(serve: Serve) -> None:
+    """The task that reads waits for room that nobody will make: the end of the answer must free it."""
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            await answer(send, 413, b"too large")
+
+    async with served(serve, app, ServerLimits(linger_ms=300, grace_ms=60_000)) as server:
+        head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (500 * len(PIECE))
+        status, headers, body = parse_answer(await talk(server, head, *[PIECE] * 500))
+        assert (status, headers[b"connection"]) == (413, b"close")
+        assert b"too large" in body
+        server.stop.set()
+        await server.ended.wait()
         assert server.faults == []
 
 

@@ -450,7 +450,7 @@ def test_a_terminal_that_forbids_colors_gets_none() -> None:
     screen.progress("starting the controller")
     screen.child_ended(ChildEnded(name="node", status=-9, in_a_row=1, pause_ms=250))
     screen.settled()
-    assert "the node was ended by signal 9; starting it again in 0.25 s" in stream.getvalue()
+    assert "the node agent was ended by signal 9; starting it again in 0.25 s" in stream.getvalue()
     assert "\x1b[33m" not in stream.getvalue()
 
 

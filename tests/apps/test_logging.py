@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from lunanexa_apps.logging import configure_logging
+from lunanexa_apps.logging import configure_logging, level_of
 
 
 @pytest.fixture(autouse=True)
@@ -80,3 +80,11 @@ def test_people_get_plain_lines_and_no_color_is_respected(monkeypatch: pytest.Mo
     assert "\x1b[" not in plain.getvalue()
     assert "child_started" in plain.getvalue()
     assert "name=node" in plain.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("inherited", "verbose", "level"),
+    [("", False, "info"), ("warning", False, "warning"), ("loud", False, "info"), ("warning", True, "debug")],
+)
+def test_the_level_of_a_supervised_process(inherited: str, verbose: bool, level: str) -> None:
+    assert level_of({"LUNANEXA_LOG_LEVEL": inherited}, verbose=verbose) == level

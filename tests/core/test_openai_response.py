@@ -117,6 +117,14 @@ def test_no_event_raises(data: bytes) -> None:
         assemble(Dialect.CHAT, [payload])
 
 
+def test_an_answer_that_is_nested_too_deeply_is_none() -> None:
+    for depth in range(900, 1_000):
+        deep = b'{"choices":[{"delta":{"x":' + b"[" * depth + b"]" * depth + b"}}]}"
+        for chunks in ([deep], [deep, deep]):
+            answer = assemble(Dialect.CHAT, chunks)
+            assert answer is None or answer.startswith(b"{")
+
+
 def test_deep_nesting_of_an_engine_is_no_fault_of_ours() -> None:
     deep = b'{"usage":{"prompt_tokens":1},"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert usage_of(deep) is None
@@ -168,7 +176,7 @@ def test_output_is_estimated_by_its_texts() -> None:
 
 
 def test_the_recorded_stream_of_llama_server_is_put_together() -> None:
-    answer = json.loads(assemble(Dialect.CHAT, payloads(recorded(LLAMA))))
+    answer = put_together(Dialect.CHAT, payloads(recorded(LLAMA)))
     assert answer["object"] == "chat.completion"
     assert answer["id"].startswith("chatcmpl-")
     assert answer["model"] == "gemma"
@@ -180,11 +188,17 @@ def test_the_recorded_stream_of_llama_server_is_put_together() -> None:
 
 
 def test_the_recorded_stream_of_vllm_is_put_together() -> None:
-    answer = json.loads(assemble(Dialect.CHAT, payloads(recorded(VLLM))))
+    answer = put_together(Dialect.CHAT, payloads(recorded(VLLM)))
     (only,) = answer["choices"]
     assert only["message"] == {"role": "assistant", "content": "asedail purpose"}
     assert only["finish_reason"] == "length"
     assert usage_of(json.dumps(answer).encode()) == Usage(input_tokens=14, output_tokens=3)
+
+
+def put_together(dialect: Dialect, payloads: list[bytes]) -> Any:
+    answer = assemble(dialect, payloads)
+    assert answer is not None
+    return json.loads(answer)
 
 
 def cut(text: str, places: list[int]) -> list[str]:
@@ -206,7 +220,7 @@ def test_a_text_cut_anywhere_is_put_together_again(texts: list[str], places: lis
     woven = [queues[chunks[place]["index"]].pop(0) for place in order]
     stream = [json.dumps({"id": "c", "choices": [one]}).encode() for one in woven]
     stream += [json.dumps({"choices": [choice("stop", index)]}).encode() for index in range(len(texts))]
-    answer = json.loads(assemble(Dialect.CHAT, stream))
+    answer = put_together(Dialect.CHAT, stream)
     assert [one["message"]["content"] for one in answer["choices"]] == texts
     assert {one["finish_reason"] for one in answer["choices"]} == {"stop"}
 
@@ -221,7 +235,7 @@ def test_tool_calls_cut_anywhere_are_put_together_again(calls: list[tuple[str, s
             choice(tool_calls=[{"index": index, "function": {"arguments": part}}]) for part in cut(arguments, places)
         ]
     chunks.append(choice("tool_calls"))
-    answer = json.loads(assemble(Dialect.CHAT, [json.dumps({"choices": [chunk]}).encode() for chunk in chunks]))
+    answer = put_together(Dialect.CHAT, [json.dumps({"choices": [chunk]}).encode() for chunk in chunks])
     message = answer["choices"][0]["message"]
     assert message["content"] is None
     assert message["tool_calls"] == [
@@ -234,7 +248,7 @@ def test_tool_calls_cut_anywhere_are_put_together_again(calls: list[tuple[str, s
 def test_completions_are_put_together(text: str, places: list[int]) -> None:
     chunks = [{"index": 0, "text": part, "finish_reason": None, "logprobs": None} for part in cut(text, places)]
     chunks.append({"index": 0, "text": "", "finish_reason": "stop", "logprobs": None})
-    answer = json.loads(assemble(Dialect.COMPLETIONS, [json.dumps({"choices": [one]}).encode() for one in chunks]))
+    answer = put_together(Dialect.COMPLETIONS, [json.dumps({"choices": [one]}).encode() for one in chunks])
     assert answer["object"] == "text_completion"
     assert answer["choices"] == [{"index": 0, "text": text, "finish_reason": "stop", "logprobs": None}]
 
@@ -253,7 +267,7 @@ HOSTILE = st.recursive(
 def test_what_is_hostile_in_a_stream_is_put_together_somehow(deltas: list[Any]) -> None:
     chunks = [{"choices": deltas}, *({"choices": [{"delta": delta}]} for delta in deltas), *deltas]
     for dialect in (Dialect.CHAT, Dialect.COMPLETIONS):
-        answer = json.loads(assemble(dialect, [json.dumps(chunk).encode() for chunk in chunks]))
+        answer = put_together(dialect, [json.dumps(chunk).encode() for chunk in chunks])
         assert isinstance(answer["choices"], list)
 
 
@@ -262,8 +276,8 @@ def test_members_that_are_lists_or_objects_are_joined() -> None:
         b'{"choices":[{"delta":{"content":[1]},"logprobs":{"content":[1]}}]}',
         b'{"choices":[{"delta":{"content":[2]},"logprobs":{"content":[2]}}]}',
     ]
-    (only,) = json.loads(assemble(Dialect.CHAT, chunks))["choices"]
+    (only,) = put_together(Dialect.CHAT, chunks)["choices"]
     assert only["message"]["content"] == [1, 2]
     assert only["logprobs"] == {"content": [1, 2]}
-    assert json.loads(assemble(Dialect.COMPLETIONS, []))["choices"] == []
-    assert json.loads(assemble(Dialect.COMPLETIONS, [b'{"choices":[{}]}']))["choices"][0]["text"] == ""
+    assert put_together(Dialect.COMPLETIONS, [])["choices"] == []
+    assert put_together(Dialect.COMPLETIONS, [b'{"choices":[{}]}'])["choices"][0]["text"] == ""

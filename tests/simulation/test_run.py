@@ -78,8 +78,8 @@ def test_a_deadlock_is_reported_with_the_tasks() -> None:
     async def main(_: Run) -> None:
         await trio.sleep(3)
         async with trio.open_nursery() as nursery:
-            for _ in range(2):
-                nursery.start_soon(wait_for_nobody)
+            nursery.start_soon(wait_for_nobody)
+            nursery.start_soon(wait_for_nobody)
 
     result = run_simulated(main, 1, horizon_ms=HOUR_MS)
     assert result.verdict is Verdict.LIVENESS_BROKEN
@@ -119,6 +119,48 @@ def test_broken_safety_outranks_the_crashes_around_it() -> None:
 
     result = run_simulated(main, 1, horizon_ms=HOUR_MS, on_quiescent=[check])
     assert (result.verdict, result.problem) == (Verdict.SAFETY_BROKEN, "planted: broken")
+
+
+def test_shielded_cleanup_gets_the_time_it_needs_after_something_broke() -> None:
+    cleaned: list[int] = []
+
+    def check() -> None:
+        if virtual_ms() == 1_000:
+            raise SafetyBroken("planted: broken")
+
+    async def main(_: Run) -> None:
+        try:
+            await trio.sleep(1)
+            await trio.sleep(1)
+        finally:
+            with trio.move_on_after(5, shield=True):
+                await trio.sleep_forever()
+            cleaned.append(virtual_ms())
+
+    result = run_simulated(main, 1, horizon_ms=HOUR_MS, on_quiescent=[check])
+    assert result.verdict is Verdict.SAFETY_BROKEN
+    assert cleaned == [6_000]
+
+
+def test_a_shield_that_never_opens_is_a_deadlock_and_not_a_hang() -> None:
+    async def main(_: Run) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.Event().wait()
+
+    result = run_simulated(main, 1, horizon_ms=HOUR_MS)
+    assert result.verdict is Verdict.LIVENESS_BROKEN
+    assert result.problem is not None
+    assert result.problem.startswith("deadlock")
+
+
+def test_a_bug_of_a_checker_ends_the_run() -> None:
+    def check() -> None:
+        raise KeyError("of the checker")
+
+    async def main(_: Run) -> None:
+        await trio.sleep(1)
+
+    assert run_simulated(main, 1, horizon_ms=HOUR_MS, on_quiescent=[check]).verdict is Verdict.CRASHED
 
 
 def test_other_errors_are_crashes() -> None:

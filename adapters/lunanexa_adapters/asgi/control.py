@@ -4,25 +4,62 @@ What Quart itself refuses (404, 405, 413, a body that came too slowly) is told i
 handler breaks is not told here but passes to the guard in ``root``.
 """
 
-from typing import Final
+import re
+from typing import Any, Final, cast
 
 from quart import Response
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
-from lunanexa_adapters.asgi.errors import UNAVAILABLE
+from lunanexa_adapters.asgi.errors import UNAVAILABLE, invalid
+from lunanexa_adapters.asgi.exchange import Exchange
+from lunanexa_adapters.asgi.headers import request_id
 from lunanexa_adapters.asgi.node_plane import node_routes
 from lunanexa_adapters.asgi.operator import operator_routes
 from lunanexa_adapters.asgi.quart_answers import BODY_BYTES_MAX, Answers, Refused
+from lunanexa_core.outcomes import Refusal
+from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.ids import IdSource
 from lunanexa_ports.node_plane import NodePlane
 from lunanexa_ports.operator import OperatorPlane
 
 _BODY_TIMEOUT_S: Final = 30
+_HOST: Final = b"lunanexa"
+_CONTROL: Final = re.compile(rb"[\x00\r\n]")
 
 
-def build_control_app(*, operator: OperatorPlane, nodes: NodePlane, ids: IdSource) -> QuartTrio:
+class ControlApp(AsgiApplication):
+    """Refuses what Quart would trip over before any handler of ours is reached, and hands on the rest."""
+
+    def __init__(self, app: QuartTrio, ids: IdSource) -> None:
+        self.quart = app
+        self._ids = ids
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
+        request = request_id(scope, self._ids)
+        refusal = _unreadable(scope)
+        if refusal is not None:
+            await Exchange(scope, receive, send, request).refuse_unread(refusal)
+            return
+        # Quart reads Host as part of the address and fails on some; no route of ours depends on it.
+        headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"host"]
+        plain = {**scope, "headers": [*headers, (b"host", _HOST)]}
+        await self.quart(cast(Any, plain), cast(Any, receive), cast(Any, send))
+
+
+def _unreadable(scope: Scope) -> Refusal | None:
+    for part in ("query_string", "raw_path"):
+        # Whoever writes an address by its rules (RFC 3986) writes ASCII.
+        if not scope.get(part, b"").isascii():
+            return invalid("The address is not ASCII.", "path")
+    for name, value in scope["headers"]:
+        if _CONTROL.search(name + value):
+            return invalid("A header holds control characters.")
+    return None
+
+
+def build_control_app(*, operator: OperatorPlane, nodes: NodePlane, ids: IdSource) -> ControlApp:
     """The application; it needs no lifespan."""
     app = QuartTrio("lunanexa", static_folder=None, template_folder=None)
     app.config.update(
@@ -57,4 +94,4 @@ def build_control_app(*, operator: OperatorPlane, nodes: NodePlane, ids: IdSourc
         response.headers["cache-control"] = "no-store"
         return response
 
-    return app
+    return ControlApp(app, ids)

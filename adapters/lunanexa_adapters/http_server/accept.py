@@ -23,7 +23,7 @@ Shutdown: TypeAlias = trio.Event | Callable[[], Awaitable[object]] | None
 """What starts the drain: an event, something to await, or nothing (then only cancellation ends a server)."""
 
 REFUSAL_TIMEOUT_S = 1.0
-TLS_GOODBYE_TIMEOUT_S = 1.0
+GOODBYE_TIMEOUT_S = 1.0
 
 
 class ServedConnection(Protocol):
@@ -78,7 +78,9 @@ async def run_connections(
             finally:
                 del drain.connections[connection]
         finally:
-            await _close(stream)
+            with trio.move_on_after(GOODBYE_TIMEOUT_S, shield=True):
+                await _say_goodbye(stream)
+            raw_socket(stream).close()  # without awaiting: no cancellation can leave a socket open
 
     async with trio.open_nursery() as connections:
         async with trio.open_nursery() as accepting:
@@ -112,12 +114,6 @@ async def _refuse(stream: Stream, render_error: RenderError) -> None:
             return
 
 
-async def _close(stream: Stream) -> None:
-    """A socket is closed without awaiting, so that no cancellation can leave one open; TLS gets a moment to
-    say goodbye first."""
-    try:
-        if isinstance(stream, trio.SSLStream):
-            with trio.move_on_after(TLS_GOODBYE_TIMEOUT_S, shield=True):
-                await stream.aclose()
-    finally:
-        raw_socket(stream).close()
+async def _say_goodbye(stream: Stream) -> None:
+    if isinstance(stream, trio.SSLStream):
+        await stream.aclose()

@@ -53,9 +53,10 @@ class Inbox:
 
     async def receive(self) -> Message:
         """The next message; once disconnected, that again and again."""
-        await trio.lowlevel.checkpoint()
+        await trio.lowlevel.checkpoint_if_cancelled()  # the messages at hand are few: no turn of the scheduler
         while not self._messages:
             if self._end is not None:
+                await trio.lowlevel.checkpoint()  # without end: here an application may loop
                 return dict(self._end)
             await self._readers.park()
         message = self._messages.popleft()

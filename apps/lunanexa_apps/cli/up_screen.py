@@ -31,7 +31,8 @@ class TerminalScreen(Screen):
 
     def progress(self, text: str) -> None:
         if self._progress is None:
-            columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+            # The text last: what does not fit is cut there, and text alone can be spared.
+            columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
             self._progress = Progress(*columns, console=self._console, transient=True)
             self._task = self._progress.add_task(text, total=None)
             self._progress.start()
@@ -42,7 +43,7 @@ class TerminalScreen(Screen):
 
     def child_ended(self, end: ChildEnded) -> None:
         pause = f"{end.pause_ms / 1000:.2g} s"
-        self._console.print(Text(f"the {end.name} {end.reason}; starting it again in {pause}", style="yellow"))
+        self._console.print(Text(f"the {end.title} {end.reason}; starting it again in {pause}", style="yellow"))
 
     def serving(self, announcement: Announcement) -> None:
         self._announce.serving(announcement)
@@ -134,14 +135,14 @@ def curl(announcement: Announcement) -> str:
     body = {
         "model": announcement.model,
         "stream": True,
-        "messages": [{"role": "user", "content": "Tell me about the moon"}],
+        "messages": [{"role": "user", "content": "Hello"}],
     }
     return " \\\n  ".join(
         (
             f"curl -sN {shlex.quote(announcement.base_url + '/chat/completions')}",
             f'-H "Authorization: Bearer {announcement.api_key}"',
             '-H "Content-Type: application/json"',
-            f"-d {shlex.quote(json.dumps(body))}",
+            f"-d {shlex.quote(json.dumps(body, separators=(',', ':')))}",
         )
     )
 

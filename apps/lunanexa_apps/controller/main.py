@@ -109,24 +109,25 @@ class _Process:
             keys=secrets.keys(),
             nodes=secrets.nodes(),
         )
-        async with (
-            open_sqlite_journal(self._folder / "store.sqlite3") as journal,
-            trio.open_nursery() as nursery,
-        ):
-            ports = ControllerPorts(
-                journal=journal,
-                clock=self._clock,
-                ids=self._ids,
-                signer=Ed25519Signer.load_or_create(self._folder / "secrets" / "signing.pem"),
-                verifier=Ed25519Verifier(),
-            )
-            with trio.open_signal_receiver(*_SIGNALS) as signals:
+        with trio.open_signal_receiver(*_SIGNALS) as signals:
+            async with (
+                open_sqlite_journal(self._folder / "store.sqlite3") as journal,
+                trio.open_nursery() as nursery,
+            ):
+                ports = ControllerPorts(
+                    journal=journal,
+                    clock=self._clock,
+                    ids=self._ids,
+                    signer=Ed25519Signer.load_or_create(self._folder / "secrets" / "signing.pem"),
+                    verifier=Ed25519Verifier(),
+                )
                 shutdown, stopping = trio.Event(), trio.Event()
                 nursery.start_soon(self._obey_signals, signals, stopping, nursery)
                 nursery.start_soon(self._follow_supervisor, nursery)
                 serve = partial(self._serve, listeners, secrets, stopping, shutdown)
                 await run_controller(ports, options.policy, begin, secrets.engine_secret, serve)
-            nursery.cancel_scope.cancel("the controller has stopped")
+                nursery.cancel_scope.cancel("the controller has stopped")
+        _log.info("stopped", status=self._status)
         return self._status
 
     async def _serve(

@@ -9,6 +9,7 @@ import attrs
 
 from lunanexa_apps.setting_kinds import Address, Choice, HostPort, HttpUrl, Integer, Path, Secret, SecretText, Text
 from lunanexa_apps.settings import ConfigFile, Loaded, load, read_config, setting
+from lunanexa_core.policy import Policy
 
 CONFIG_VARIABLE: Final = "LUNANEXA_CONFIG"
 FOREIGN_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "LUNANEXA_SUPERVISOR_FD", "LUNANEXA_ENGINE_API_KEY"})
@@ -78,16 +79,17 @@ class CommandSettings:
         default=None, metadata=setting(Integer(16, 10_000_000), "context of one request, in tokens")
     )
     queue_requests_max: int = attrs.field(
-        default=256, metadata=setting(Integer(0, 1_000_000), "requests that may wait for a slot")
+        default=Policy().queue_requests_max,
+        metadata=setting(Integer(0, 1_000_000), "requests that may wait for a slot"),
     )
     queue_wait_ms: int = attrs.field(
-        default=60_000, metadata=setting(Integer(0, 86_400_000), "longest wait in the queue")
+        default=Policy().queue_wait_ms, metadata=setting(Integer(1, 86_400_000), "longest wait in the queue")
     )
     default_deadline_ms: int = attrs.field(
         default=600_000, metadata=setting(Integer(1, 86_400_000), "time for a whole request that names no deadline")
     )
-    body_limit_bytes: int = attrs.field(
-        default=32 << 20, metadata=setting(Integer(1_024, 1 << 30), "largest request body")
+    body_limit_bytes: int | None = attrs.field(
+        default=None, metadata=setting(Integer(1_024, 1 << 30), "largest request body; unset: by endpoint")
     )
     log_level: LogLevel | None = attrs.field(
         default=None,

@@ -32,7 +32,9 @@ def child_orders(
         *("--queue-requests-max", str(settings.queue_requests_max)),
         *("--queue-wait-ms", str(settings.queue_wait_ms)),
         *("--default-deadline-ms", str(settings.default_deadline_ms)),
-        *("--body-limit-bytes", str(settings.body_limit_bytes)),
+        *(() if settings.body_limit_bytes is None else ("--body-limit-bytes", str(settings.body_limit_bytes))),
+        *("--log-format", settings.log_format.value),
+        *(("-v",) if log_level == "debug" else ()),
     )
     node = (
         *(sys.executable, "-m", "lunanexa_apps.node.main", "run"),

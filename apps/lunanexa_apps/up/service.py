@@ -184,7 +184,7 @@ class _Up:
         deliberate = end.status is not None and end.status in DELIBERATE
         if not self._served and not self._serving.cancel_called and (deliberate or end.in_a_row >= FAILED_STARTS_MAX):
             self._failure = Failure(
-                message=f"the {end.name} {end.reason}",
+                message=f"the {end.title} {end.reason}",
                 hint="its own lines above say why; more of them with -v",
                 exit_code=end.status if deliberate and end.status is not None else 1,
             )

@@ -32,6 +32,11 @@ class ChildEnded:
     pause_ms: int
 
     @property
+    def title(self) -> str:
+        """What people call it."""
+        return "node agent" if self.name == "node" else self.name
+
+    @property
     def reason(self) -> str:
         if self.status is None:
             return "could not be started"

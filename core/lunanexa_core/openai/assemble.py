@@ -17,9 +17,13 @@ _KINDS: Final = {Dialect.CHAT: "chat.completion", Dialect.COMPLETIONS: "text_com
 _NAMES: Final = frozenset(("id", "type", "role", "name"))
 """Members that name something: the first word counts, a repetition is not a continuation."""
 
+_DEPTH_MAX: Final = 4
+"""Deeper than any delta that is told in parts; beyond it the last word counts."""
 
-def assemble(dialect: Dialect, payloads: Iterable[bytes]) -> bytes:
-    """The whole answer of the events' data (without ``[DONE]``). What is not a JSON object is passed over."""
+
+def assemble(dialect: Dialect, payloads: Iterable[bytes]) -> bytes | None:
+    """The whole answer of the events' data (without ``[DONE]``). What is not a JSON object is passed over;
+    ``None`` for an answer that is nested too deeply to be written."""
     answer: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
     for payload in payloads:
@@ -33,7 +37,10 @@ def assemble(dialect: Dialect, payloads: Iterable[bytes]) -> bytes:
         answer |= {name: value for name, value in chunk.items() if value is not None or name not in answer}
     answer["object"] = _KINDS[dialect]
     answer["choices"] = [_closed(dialect, choices[index]) for index in sorted(choices)]
-    return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode(errors="backslashreplace")
+    try:
+        return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode(errors="backslashreplace")
+    except RecursionError:
+        return None
 
 
 def _add_choice(choices: dict[int, dict[str, Any]], choice: dict[str, Any]) -> None:
@@ -54,10 +61,10 @@ def _add_choice(choices: dict[int, dict[str, Any]], choice: dict[str, Any]) -> N
                 whole[name] = value
 
 
-def _merge(whole: dict[str, Any], delta: dict[str, Any]) -> None:
+def _merge(whole: dict[str, Any], delta: dict[str, Any], depth: int = 0) -> None:
     for name, value in delta.items():
         before = whole.get(name)
-        if name == "tool_calls":
+        if name == "tool_calls" and depth == 0:
             if isinstance(value, list):
                 whole[name] = _joined(before if isinstance(before, list) else [], value)
             continue
@@ -66,8 +73,8 @@ def _merge(whole: dict[str, Any], delta: dict[str, Any]) -> None:
                 whole.setdefault(name, None)
             case list(), list():
                 whole[name] = before + value
-            case dict(), dict():
-                _merge(before, value)
+            case dict(), dict() if depth < _DEPTH_MAX:
+                _merge(before, value, depth + 1)
             case str(), str() if name not in _NAMES:
                 whole[name] = before + value
             case str(), _ if name in _NAMES and before:
@@ -85,7 +92,7 @@ def _joined(calls: list[Any], deltas: list[Any]) -> list[Any]:
         if known is None:
             known = {"index": index}
             calls.append(known)
-        _merge(known, delta)
+        _merge(known, delta, 1)
     return calls
 
 

@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 
 from lunanexa_simulation.run import Run, RunResult, run_simulated
-from lunanexa_simulation.scenarios import first_slice
+from lunanexa_simulation.scenarios import agent_kill, failover, first_slice
 
 
 @attrs.frozen(kw_only=True)
@@ -28,8 +28,18 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
     for scenario in (
         Scenario(
             name="first-slice",
-            summary="enrol, deploy, serve; engine crash and controller kill under streams; recovery; drain",
+            summary="enrol, deploy, serve; engine crash and controller kill under streams; recovery; drain; stop",
             main=first_slice.main,
+        ),
+        Scenario(
+            name="agent-kill",
+            summary="the agent dies under streams, for a moment and beyond its lease; the engine goes on",
+            main=agent_kill.main,
+        ),
+        Scenario(
+            name="failover",
+            summary="two nodes; one engine dies under load; the other replica takes what had no output yet",
+            main=failover.main,
         ),
     )
 }

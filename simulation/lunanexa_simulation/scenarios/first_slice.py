@@ -1,14 +1,17 @@
 """One node, one model: it enrols and serves; its engine crashes, then the controller is killed, both under
-running streams; everything recovers; the service drains."""
+running streams; everything recovers; the service drains and stops."""
 
 from typing import Final
 
+import trio
+
 from lunanexa_core.outcomes import Outcome
-from lunanexa_core.workload import Receipt
 from lunanexa_simulation.client import Ending
 from lunanexa_simulation.faults import crash_controller, crash_engine
 from lunanexa_simulation.run import Run
-from lunanexa_simulation.world import MODEL_ALIAS, World, open_world
+from lunanexa_simulation.scenarios.steps import SERVED, receipt_of, served, until_listed
+from lunanexa_simulation.trace import virtual_ms
+from lunanexa_simulation.world import World, open_world
 
 STREAMS: Final = 3
 DITHER_MS: Final = 500
@@ -20,36 +23,14 @@ async def main(run: Run) -> None:
     async with open_world(run) as world:
         await world.start()
         await world.deploy()
-        await world.until_told("the model is listed", lambda: _listed(world), within_ms=60_000)
-        await _served(world, "at first")
+        await until_listed(world, "at first")
+        await served(world, "at first")
         await _engine_crash(world)
         await _controller_kill(world)
+        await trio.sleep(30)
+        await served(world, "after a quiet time")
         await _drain(world)
-
-
-async def _listed(world: World) -> bool:
-    return await world.client.models() == (MODEL_ALIAS,)
-
-
-async def _served(world: World, when: str) -> None:
-    """A unary call and a stream, whole and true, each with its receipt."""
-    before = len(world.receipts)
-    for kind in ({}, {"stream": True, "stream_options": {"include_usage": True}}):
-        body = world.prompt(f"{when}: what is in the garden", **kind)
-        answer = await world.client.chat(body)
-        world.check(f"served {when}", answer.ending is Ending.WHOLE, answer)
-        world.check_answer(f"the answer {when} is the engine's", body, answer)
-        receipt = _receipt_of(world, answer.workload)
-        world.check(f"the receipt is durable when the answer is there, {when}", receipt is not None)
-        if receipt is not None:
-            told, booked = answer.usage or {}, receipt.settlement.usage
-            same = (told["prompt_tokens"], told["completion_tokens"]) == (booked.input_tokens, booked.output_tokens)
-            world.check(f"the usage told is the usage booked, {when}", same and not booked.estimated, (told, booked))
-    world.check(f"two receipts more, {when}", len(world.receipts) == before + 2)
-
-
-def _receipt_of(world: World, workload: str | None) -> Receipt | None:
-    return next((receipt for receipt in world.receipts if receipt.workload == workload), None)
+        await world.stop()
 
 
 async def _engine_crash(world: World) -> None:
@@ -63,15 +44,15 @@ async def _engine_crash(world: World) -> None:
         world.check_answer("what a cut stream brought is a beginning", body, answer)
         honest = answer.ending is Ending.ERROR_FRAME and answer.error == Outcome.ENGINE_FAILED.value
         world.check("a stream that its engine cut says so", honest, answer)
-        receipt = _receipt_of(world, answer.workload)
+        receipt = receipt_of(world, answer.workload)
         failed = receipt is not None and receipt.settlement.outcome is Outcome.ENGINE_FAILED
         world.check("and has one receipt, failed", failed, receipt)
     world.check("no other receipt came of it", len(world.receipts) == before + STREAMS)
     await world.until(
         "the replica is back as a new start", lambda: world.newest_start() not in (None, start), within_ms=60_000
     )
-    await world.until_told("the model is listed again", lambda: _listed(world), within_ms=60_000)
-    await _served(world, "after the engine's crash")
+    await until_listed(world, "again")
+    await served(world, "after the engine's crash")
 
 
 async def _controller_kill(world: World) -> None:
@@ -84,16 +65,19 @@ async def _controller_kill(world: World) -> None:
         world.check_answer("what the client got is a beginning", body, answer)
         world.check("a client whose controller died sees its connection break", answer.ending is Ending.CUT, answer)
     await world.start_controller()
+    began_ms = virtual_ms()
     world.check("the epoch is higher", world.kernel.epoch > epoch, world.kernel.epoch)
-    await world.until_told("the model is listed by the new controller", lambda: _listed(world), within_ms=60_000)
+    await until_listed(world, "by the new controller")
     world.check("it is the same engine process", world.newest_start() == start, world.newest_start())
-    await _served(world, "by the new controller")
+    await served(world, "by the new controller")
     await world.until("everything is settled", lambda: not world.kernel.state.open, within_ms=60_000)
+    lease_ms = world.plan.policy.session_lease_ms
+    world.check("not before a gateway could have presented it again", virtual_ms() >= began_ms + lease_ms)
     for _, answer in streams:
         receipts = [receipt for receipt in world.receipts if receipt.workload == answer.workload]
         told = [receipt.settlement.detail for receipt in receipts]
         world.check("a cut workload is settled once, by the new controller", told == ["controller_restarted"], told)
-    world.check("no other receipt came of it either", len(world.receipts) == before + STREAMS + 2)
+    world.check("no other receipt came of it either", len(world.receipts) == before + STREAMS + SERVED)
 
 
 async def _drain(world: World) -> None:

@@ -114,6 +114,8 @@ async def relay_assembled(
         return Failed(stream.fault, response.status)
     put_together = partial(assemble, head.dialect, payloads)
     body = await workers.run(put_together) if len(payloads) > settings.offload_events else put_together()
+    if body is None:
+        return Failed("engine_answer_unreadable", response.status)
     return Whole(200, JSON, body)
 
 

@@ -1,0 +1,121 @@
+"""200 streams at the same time, and not one cut or wrong byte.
+
+Each stream has a prompt and a seed of its own. What the engine answers to the same request directly, one
+after another, is what must come through LunaNexa, byte by byte but for the identifier and the time of
+creation in each event. The HTTP framing, the form of each event and the last one are checked too.
+"""
+
+import re
+import statistics
+from typing import Final
+
+from benchmarks.answers import WrongAnswer, body_of, events_of, text_events
+from benchmarks.harness import Way, cpu_s, running_installation
+from benchmarks.load import Call, LoadFailed, Run, drive
+from benchmarks.report import Options, Report
+
+STREAMS: Final = 200
+TOKENS: Final = 80
+TTFT_MS: Final = 500
+ITL_MS: Final = 100
+TARGET: Final = "/v1/chat/completions"
+_FAULTS_SHOWN: Final = 5
+_CHANGING: Final = re.compile(rb'^data: \{"id":"[^"]+","object":"chat\.completion\.chunk","created":\d+,')
+
+
+def measure(options: Options) -> Report:
+    """One run; its length is set by the pacing of the engine."""
+    with running_installation(options.directory) as installation:
+        reference = installation.first_model()
+        paced = installation.deploy_paced(ttft_ms=TTFT_MS, itl_ms=ITL_MS)
+        # The engine without pacing says in no time what the paced one must say.
+        expected = [_body(call) for call in _drive(reference.direct, connections=1).calls]
+        before_s = cpu_s(installation.controller_pid)
+        try:
+            run = _drive(paced.through, connections=STREAMS)
+        except LoadFailed as error:
+            return _report({}, (f"a stream was cut: {error}",))
+        cpu_used_s = cpu_s(installation.controller_pid) - before_s
+    faults: list[str] = []
+    lags_ms: list[float] = []
+    for call, wanted in zip(run.calls, expected, strict=True):
+        faults += _faults(call, wanted.replace(reference.direct.model.encode(), paced.through.model.encode()))
+        lags_ms += lags_of(call, ttft_ms=TTFT_MS, itl_ms=ITL_MS) if not faults else []
+    together = max(call.first_s for call in run.calls) < min(call.ended_s for call in run.calls)
+    if not together:
+        faults.append("the streams did not all run at the same time")
+    if faults:
+        return _report({"wrong_streams": len(faults)}, tuple(faults))
+    percentiles = statistics.quantiles(lags_ms, n=100)
+    return _report(
+        {
+            "streams": len(run.calls),
+            "tokens": len(lags_ms),
+            "body_bytes": sum(len(body_of(call)) for call in run.calls),
+            "seconds": max(call.ended_s for call in run.calls) - run.began_s,
+            "chunk_lag_p50_ms": percentiles[49],
+            "chunk_lag_p99_ms": percentiles[98],
+            "controller_cpu_us_a_token": cpu_used_s / len(lags_ms) * 1e6,
+        },
+        (),
+    )
+
+
+def lags_of(call: Call, *, ttft_ms: float, itl_ms: float) -> list[float]:
+    """How long after its time each token arrived. Its time is counted from when the request was sent, as if
+    getting it to the engine took none."""
+    pieces = text_events(events_of(call))
+    return [(arrived_s - call.sent_s) * 1000 - ttft_ms - index * itl_ms for index, (arrived_s, _) in enumerate(pieces)]
+
+
+def _drive(way: Way, *, connections: int) -> Run:
+    return drive(way.address, lambda number: _request(way, number), connections=connections, count=STREAMS)
+
+
+def _request(way: Way, number: int) -> bytes:
+    return way.post(
+        TARGET,
+        {
+            "messages": [{"role": "user", "content": f"Tell me story {number} of the sea."}],
+            "max_tokens": TOKENS,
+            "ignore_eos": True,
+            "seed": 1_000 + number,
+            "stream": True,
+        },
+    )
+
+
+def _body(call: Call) -> bytes:
+    """A body in the form that is compared; raises where it is none of a whole stream."""
+    lines = [_CHANGING.sub(b"data: {", event.data) for event in events_of(call)]
+    return b"".join(lines)
+
+
+def _faults(call: Call, wanted: bytes) -> list[str]:
+    try:
+        got = _body(call)
+    except WrongAnswer as error:
+        return [str(error)]
+    if got == wanted:
+        return []
+    at = next((index for index, (one, other) in enumerate(zip(got, wanted, strict=False)) if one != other), None)
+    place = min(len(got), len(wanted)) if at is None else at
+    return [f"stream {call.number} differs at byte {place}: {got[place : place + 60]!r}, not {wanted[place:][:60]!r}"]
+
+
+def _report(figures: dict[str, float], faults: tuple[str, ...]) -> Report:
+    shown = faults[:_FAULTS_SHOWN]
+    if len(faults) > len(shown):
+        shown += (f"and {len(faults) - len(shown)} more",)
+    verdict = "wrong" if faults else "none cut, no wrong byte"
+    rows = [
+        (name.replace("_", " "), f"{value:,.1f}" if value % 1 else f"{value:,.0f}") for name, value in figures.items()
+    ]
+    return Report(
+        title=f"streams_200: {STREAMS} streams at the same time, {TOKENS} tokens each, one every {ITL_MS} ms",
+        columns=("", "value"),
+        rows=(*rows, ("verdict", verdict)),
+        figures=figures,
+        notes=("A chunk's lag counts from the moment when the engine would send it to a caller next to it.",),
+        faults=shown,
+    )

@@ -1,0 +1,44 @@
+"""Steps that scenarios share."""
+
+from typing import Final
+
+from lunanexa_core.workload import Receipt
+from lunanexa_simulation.client import Ending
+from lunanexa_simulation.world import MODEL_ALIAS, TOKENS, World
+
+SERVED: Final = 3
+"""Calls that one look at the service makes."""
+
+
+async def until_listed(world: World, when: str) -> None:
+    """Listed means that the first call succeeds."""
+    await world.until_told(f"the model is listed {when}", lambda: listed(world), within_ms=60_000)
+
+
+async def listed(world: World) -> bool:
+    """Whether the model is listed now."""
+    return await world.client.models() == (MODEL_ALIAS,)
+
+
+async def served(world: World, when: str) -> None:
+    """A unary call and two streams, whole and true, each with its receipt."""
+    before = len(world.receipts)
+    for kind in ({}, {"stream": True, "stream_options": {"include_usage": True}}, {"stream": True}):
+        body = world.prompt(f"{when}: what is in the garden", **kind)
+        answer = await world.client.chat(body)
+        world.check(f"served {when}", answer.ending is Ending.WHOLE, answer)
+        world.check_answer(f"the answer {when} is the engine's", body, answer)
+        receipt = receipt_of(world, answer.workload)
+        world.check(f"the receipt is durable when the answer is there, {when}", receipt is not None)
+        asked = not kind.get("stream") or "stream_options" in kind
+        world.check(f"usage is told where it was asked for, {when}", asked == (answer.usage is not None), answer.usage)
+        if receipt is not None and answer.usage is not None:
+            booked = receipt.settlement.usage
+            same = (booked.input_tokens, booked.output_tokens) == (answer.usage["prompt_tokens"], TOKENS)
+            world.check(f"the usage told is the usage booked, {when}", same and not booked.estimated, booked)
+    world.check(f"three receipts more, {when}", len(world.receipts) == before + SERVED)
+
+
+def receipt_of(world: World, workload: str | None) -> Receipt | None:
+    """The receipt of the workload that an answer named."""
+    return next((receipt for receipt in world.receipts if receipt.workload == workload), None)

@@ -1,0 +1,256 @@
+"""One installation as a user has it: a ``lunanexa up`` of its own with real processes and sockets.
+
+Nothing here decides by time: every wait is for a condition, under a limit that only a fault reaches.
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import httpx2
+import trio
+
+from tests.end_to_end.processes import is_alive, parent_of, processes_that_hold
+
+T = TypeVar("T")
+
+LIMIT_S = 60
+LUNANEXA = Path(sys.executable).with_name("lunanexa")
+ENGINE = Path(sys.executable).with_name("lunanexa-engine")
+QUESTION = {"role": "user", "content": "What does the sea keep?"}
+
+
+@attrs.frozen(kw_only=True)
+class Ready:
+    """What the ready file says."""
+
+    base_url: str
+    api_key: str
+    operator_token: str
+    model: str
+    pids: Mapping[str, int | None]
+
+    @property
+    def origin(self) -> str:
+        return self.base_url.removesuffix("/v1")
+
+    def pid(self, name: str) -> int:
+        pid = self.pids[name]
+        assert pid is not None, f"no {name} runs"
+        return pid
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """This process's, without settings of its user's own LunaNexa."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("LUNANEXA_")}
+    folders = {"XDG_CONFIG_HOME": str(folder / "config"), "XDG_DATA_HOME": str(folder / "share")}
+    return inherited | folders | {"NO_COLOR": "1", "COLUMNS": "200"} | more
+
+
+class Up:
+    """One run of ``lunanexa up`` in ``folder``, in a session of its own as a terminal gives it one.
+
+    A later run in the same folder finds the data directory of the one before it.
+    """
+
+    def __init__(self, folder: Path, *arguments: str, **variables: str) -> None:
+        self.folder = folder
+        self.data_dir = folder / "data"
+        self.ready_file = folder / "ready.json"
+        self._output, self._errors = folder / "stdout", folder / "stderr"
+        command = [
+            str(LUNANEXA),
+            "up",
+            *("--data-dir", str(self.data_dir), "--listen", "127.0.0.1:0", "--ready-file", str(self.ready_file)),
+            *arguments,
+        ]
+        with self._output.open("wb") as output, self._errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                env=environment(folder, **variables),
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    @property
+    def errors(self) -> str:
+        return self._errors.read_text()
+
+    def read_ready(self) -> Ready | None:
+        """The ready file, if this run wrote it: a killed predecessor leaves one behind."""
+        try:
+            ready = Ready(**json.loads(self.ready_file.read_bytes()))
+        except FileNotFoundError:
+            return None
+        controller = ready.pids["controller"]
+        return ready if controller is not None and parent_of(controller) == self.process.pid else None
+
+    @property
+    def ready(self) -> Ready:
+        ready = self.read_ready()
+        assert ready is not None, "there is no ready file"
+        return ready
+
+    async def wait_ready(self) -> Ready:
+        """Returns when the first call would succeed and the user was told so."""
+        await self.until(lambda: "Try it:" in self.output, "the announcement")
+        return await self.until(self.read_ready, "the ready file")
+
+    async def until(self, condition: Callable[[], T | None], what: str, *, running: bool = True) -> T:
+        """What ``condition`` returns, once that is truthy. Fails with all that was said when it never is."""
+        with trio.move_on_after(LIMIT_S):
+            while True:
+                ended = running and self.process.poll() is not None
+                found = condition()
+                if found:
+                    return found
+                if ended:
+                    break
+                await trio.sleep(0.02)
+        raise AssertionError(
+            f"{what} did not come; up's status: {self.process.poll()}\n{self.output}{self.errors}{self.engine_log}"
+        )
+
+    @property
+    def engine_log(self) -> str:
+        logs = sorted((self.data_dir / "node").glob("**/*.log"))
+        return "".join(f"--- {log.name}\n{log.read_text(errors='replace')}" for log in logs)
+
+    def interrupt(self) -> None:
+        """What Ctrl-C does: the whole foreground process group gets the signal."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    async def wait_end(self) -> int:
+        """The exit status; nothing of the run is left then."""
+        await self.until(lambda: self.process.poll() is not None, "the end", running=False)
+        assert not self.left(), (self.left(), self.errors)
+        assert not self.ready_file.exists()
+        return self.process.returncode
+
+    async def stop(self) -> None:
+        """Ctrl-C, and what must follow of it."""
+        self.interrupt()
+        status = await self.wait_end()
+        assert status == 0, (status, self.errors)
+
+    def left(self) -> dict[int, str]:
+        """The processes that still hold anything below the folder, with their command lines."""
+        return {pid: line for pid, line in processes_that_hold(self.folder).items() if pid != os.getpid()}
+
+    def end_all(self) -> None:
+        """Leaves nothing behind, whatever went wrong."""
+        self.process.kill()
+        self.process.wait()
+        for pid in self.left():
+            os.kill(pid, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def running(folder: Path, *arguments: str, **variables: str) -> AsyncIterator[Up]:
+    """An :class:`Up` that serves. The test stops it as it sees fit; what is left at the end is killed."""
+    up = Up(folder, *arguments, **variables)
+    try:
+        await up.wait_ready()
+        yield up
+    finally:
+        up.end_all()
+
+
+def engine_with(folder: Path, *options: str) -> tuple[str, ...]:
+    """Options for ``up`` that serve a reference engine with options that ``up`` itself does not have."""
+    program = folder / "engine-with-options"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(str(ENGINE))} "$@" {shlex.join(options)}\n')
+    program.chmod(0o700)
+    return "--engine", "reference", "--engine-binary", str(program)
+
+
+async def lunanexa(folder: Path, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[bytes]":
+    """One command of the program, run to its end."""
+    with trio.fail_after(LIMIT_S):
+        return await trio.run_process(
+            [str(LUNANEXA), *arguments],
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            env=environment(folder, **variables),
+        )
+
+
+def status_of(ready: Ready) -> dict[str, Any]:
+    """The status document."""
+    answer = httpx2.get(
+        f"{ready.origin}/admin/v1/status", headers={"authorization": f"Bearer {ready.operator_token}"}, timeout=LIMIT_S
+    )
+    answer.raise_for_status()
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def receipt_of(ready: Ready, workload: str) -> dict[str, Any]:
+    """The receipt of one request."""
+    found = [receipt for receipt in status_of(ready)["receipts"] if receipt["workload"] == workload]
+    assert len(found) == 1, (workload, found)
+    receipt: dict[str, Any] = found[0]
+    return receipt
+
+
+def answers(ready: Ready) -> bool:
+    """Whether a call succeeds now. Anything but an answer or an honest 'not now' fails the test."""
+    body = {"model": ready.model, "messages": [QUESTION], "max_tokens": 4, "seed": 1}
+    try:
+        answer = httpx2.post(
+            f"{ready.base_url}/chat/completions",
+            headers={"authorization": f"Bearer {ready.api_key}"},
+            json=body,
+            timeout=LIMIT_S,
+        )
+    except httpx2.TransportError:
+        return False
+    assert answer.status_code in (200, 502, 503), (answer.status_code, answer.text)
+    return answer.status_code == 200
+
+
+@attrs.frozen
+class HeldStream:
+    """A streamed answer that has begun; nothing reads it but the test."""
+
+    workload: str
+    lines: AsyncIterator[str]
+    first: str
+
+    async def rest(self) -> list[str]:
+        with trio.fail_after(LIMIT_S):
+            return [self.first, *[line async for line in self.lines if line]]
+
+
+@asynccontextmanager
+async def held_stream(ready: Ready, *, max_tokens: int) -> AsyncIterator[HeldStream]:
+    """A stream of which the first event was read."""
+    body = {"model": ready.model, "messages": [QUESTION], "max_tokens": max_tokens, "ignore_eos": True, "stream": True}
+    async with (
+        httpx2.AsyncClient(headers={"authorization": f"Bearer {ready.api_key}"}, timeout=LIMIT_S) as client,
+        client.stream("POST", f"{ready.base_url}/chat/completions", json=body) as answer,
+    ):
+        assert answer.status_code == 200, answer.status_code
+        lines = aiter(answer.aiter_lines())
+        first = await anext(lines)
+        yield HeldStream(answer.headers["x-lunanexa-workload-id"], lines, first)
+
+
+def gone(*pids: int) -> bool:
+    """Whether none of these processes runs any more."""
+    return not any(is_alive(pid) for pid in pids)
