@@ -2,16 +2,16 @@
 
 Each stream has a prompt and a seed of its own. What the engine answers to the same request directly, one
 after another, is what must come through LunaNexa, byte by byte but for the identifier and the time of
-creation in each event. The HTTP framing, the form of each event and the last one are checked too.
+creation in each event. The HTTP framing, the form of each event and ``[DONE]`` are checked too.
 """
 
 import re
 import statistics
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.answers import WrongAnswer, body_of, events_of, text_events
 from benchmarks.harness import Way, cpu_s, running_installation
-from benchmarks.load import Call, LoadFailed, Run, drive
+from benchmarks.load import Call, LoadFailed, drive
 from benchmarks.report import Options, Report
 
 STREAMS: Final = 200
@@ -28,18 +28,30 @@ def measure(options: Options) -> Report:
     with running_installation(options.directory) as installation:
         reference = installation.first_model()
         paced = installation.deploy_paced(ttft_ms=TTFT_MS, itl_ms=ITL_MS)
-        # The engine without pacing says in no time what the paced one must say.
-        expected = [_body(call) for call in _drive(reference.direct, connections=1).calls]
+        # The engine without pacing says in no time what the paced one must say. LunaNexa asks for usage, to book
+        # it, and keeps the event that bears it from callers who did not.
+        asked = drive(
+            reference.direct.address,
+            lambda number: _request(reference.direct, number, stream_options={"include_usage": True}),
+            connections=1,
+            count=STREAMS,
+        )
+        expected = [_body(call, but_usage=True) for call in asked.calls]
         before_s = cpu_s(installation.controller_pid)
         try:
-            run = _drive(paced.through, connections=STREAMS)
+            run = drive(
+                paced.through.address,
+                lambda number: _request(paced.through, number),
+                connections=STREAMS,
+                count=STREAMS,
+            )
         except LoadFailed as error:
             return _report({}, (f"a stream was cut: {error}",))
         cpu_used_s = cpu_s(installation.controller_pid) - before_s
     faults: list[str] = []
     lags_ms: list[float] = []
     for call, wanted in zip(run.calls, expected, strict=True):
-        faults += _faults(call, wanted.replace(reference.direct.model.encode(), paced.through.model.encode()))
+        faults += _faults(call, _renamed(wanted, reference.direct.model, paced.through.model))
         lags_ms += lags_of(call, ttft_ms=TTFT_MS, itl_ms=ITL_MS) if not faults else []
     together = max(call.first_s for call in run.calls) < min(call.ended_s for call in run.calls)
     if not together:
@@ -68,11 +80,7 @@ def lags_of(call: Call, *, ttft_ms: float, itl_ms: float) -> list[float]:
     return [(arrived_s - call.sent_s) * 1000 - ttft_ms - index * itl_ms for index, (arrived_s, _) in enumerate(pieces)]
 
 
-def _drive(way: Way, *, connections: int) -> Run:
-    return drive(way.address, lambda number: _request(way, number), connections=connections, count=STREAMS)
-
-
-def _request(way: Way, number: int) -> bytes:
+def _request(way: Way, number: int, **more: Any) -> bytes:
     return way.post(
         TARGET,
         {
@@ -81,14 +89,20 @@ def _request(way: Way, number: int) -> bytes:
             "ignore_eos": True,
             "seed": 1_000 + number,
             "stream": True,
+            **more,
         },
     )
 
 
-def _body(call: Call) -> bytes:
+def _body(call: Call, *, but_usage: bool = False) -> bytes:
     """A body in the form that is compared; raises where it is none of a whole stream."""
-    lines = [_CHANGING.sub(b"data: {", event.data) for event in events_of(call)]
-    return b"".join(lines)
+    events = [event.data for event in events_of(call) if not (but_usage and b'"choices":[]' in event.data)]
+    return b"".join(_CHANGING.sub(b"data: {", event) for event in events)
+
+
+def _renamed(body: bytes, old: str, new: str) -> bytes:
+    """The body as the paced engine says it: under its own name."""
+    return body.replace(f'"model":"{old}"'.encode(), f'"model":"{new}"'.encode())
 
 
 def _faults(call: Call, wanted: bytes) -> list[str]:

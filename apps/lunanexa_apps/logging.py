@@ -5,6 +5,7 @@ Every line has ``ts, level, event`` first, then the fields that its writer named
 What libraries write to the standard library's logging comes out in the same form, from WARNING upwards.
 """
 
+import contextlib
 import logging
 import os
 import sys
@@ -29,7 +30,7 @@ def configure_logging(*, level: str, stream: TextIO | None = None, human: bool |
     structlog.configure(
         processors=_chain(people=people, colors=people and target.isatty() and not os.environ.get("NO_COLOR")),
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(target),
+        logger_factory=lambda *_: _LineLogger(target),
         cache_logger_on_first_use=False,
     )
     root = logging.getLogger()
@@ -65,6 +66,21 @@ def _chain(*, people: bool, colors: bool) -> list[Processor]:
 
 def _ordered(_: Any, __: str, event: EventDict) -> EventDict:
     return {name: event[name] for name in _FIRST if name in event} | dict(event)
+
+
+class _LineLogger:
+    """Writes a line at once and whole. A terminal that went away, or a full disk, must not end a service
+    that has something to say."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def msg(self, line: str) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+    debug = info = warning = error = critical = exception = log = msg
 
 
 class _Forward(logging.Handler):

@@ -83,8 +83,10 @@ class Processes(Protocol):
 
     @abstractmethod
     def adopt(self, start: StartId) -> ManagedProcess | None:
-        """The live process that was recorded under ``start``, if its identity still holds; ``None`` when
-        it never started, has ended, or its pid belongs to a stranger now (who is left alone)."""
+        """The live process that was recorded under ``start``, if its identity still holds, or what is left
+        of its group when the process itself has ended; ``None`` when nothing is, when it never started (then
+        it never will: its record is revoked and gone), or when its pid belongs to a stranger now (who is left
+        alone)."""
 
     @abstractmethod
     def recorded(self) -> Sequence[StartId]:

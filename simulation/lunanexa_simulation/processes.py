@@ -135,8 +135,7 @@ class SimulatedHost:
         self.logs: dict[str, list[str]] = {}
         self.listeners: dict[int, ProcessIdentity] = {}
         self.intents: dict[StartId, ProcessIdentity | None] = {}
-        """Per start id who took it; ``None``: nobody yet, or revoked (then it is also in ``revoked``)."""
-        self.revoked: set[StartId] = set()
+        """Per start id who took it; ``None``: nobody yet."""
         self.processes: list[SimulatedProcess] = []
         self.nursery = nursery
         self._name = name
@@ -277,7 +276,8 @@ class SimulatedProcesses(Processes):
             return None
         identity = self._host.intents[start]
         if identity is None:
-            self._host.revoked.add(start)
+            # Revoked: its launcher, if there still is one, finds nothing to take.
+            del self._host.intents[start]
             return None
         if identity.boot != self._host.boot:
             return None
@@ -292,7 +292,6 @@ class SimulatedProcesses(Processes):
     def forget(self, start: StartId) -> None:
         self._check()
         self._host.intents.pop(start, None)
-        self._host.revoked.discard(start)
 
     def last_lines(self, log_name: str, limit: int) -> tuple[str, ...]:
         self._check()
@@ -328,7 +327,7 @@ class _Launch:
         if host.faults.spawn_failures > 0:
             host.faults.spawn_failures -= 1
             self.problem = "simulated failure"
-        elif order.start in host.revoked or order.start not in host.intents:
+        elif order.start not in host.intents:
             self.problem = "the start was revoked"
         elif program is not None:
             self.process = SimulatedProcess(host, order.start, order.argv, order.environment, order.log_name, None)

@@ -18,9 +18,9 @@ LIMIT_S = 20
 """Generous: a test that reaches it has failed."""
 
 
-def render_error(status: int) -> tuple[bytes, bytes]:
+def render_error(status: int) -> tuple[list[tuple[bytes, bytes]], bytes]:
     error = {"message": "m", "type": "t", "param": None, "code": str(status), "retryable": False, "request_id": "r"}
-    return b"application/json", json.dumps({"error": error}).encode()
+    return [(b"content-type", b"application/json")], json.dumps({"error": error}).encode()
 
 
 def has_error_shape(body: bytes, status: int) -> bool:

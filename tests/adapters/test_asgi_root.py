@@ -145,8 +145,11 @@ def test_every_outcome_has_its_answer(outcome: Outcome) -> None:
     ],
 )
 def test_what_a_server_refuses_has_the_same_shape(status: int, code: str) -> None:
-    content_type, body = render_error(status)
-    assert content_type == b"application/json"
+    headers, body = render_error(status)
+    told = dict(headers)
+    assert told[b"content-type"] == b"application/json"
+    assert (b"retry-after" in told) == (status == 503)
+    assert told[b"x-should-retry"] in (b"true", b"false")
     assert json.loads(body)["error"]["code"] == code
 
 

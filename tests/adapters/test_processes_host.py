@@ -177,8 +177,7 @@ async def test_a_revoked_start_never_becomes_an_engine(host: Host) -> None:
     with trio.fail_after(30):
         assert await trio.to_thread.run_sync(os.waitpid, pid, 0) == (pid, 127 << 8)
     assert host.open().adopt(START) is None
-    with pytest.raises(SpawnFailed, match="used before"):
-        await host.open().start(host.order("/bin/true"))
+    assert list(host.open().recorded()) == []
 
 
 def _spawn_launcher(host: Host) -> int:
@@ -211,7 +210,7 @@ async def test_a_start_that_was_cancelled_is_found_or_revoked_but_never_lost(hos
         await processes.start(host.order("/bin/sleep", "1000"))
     found = processes.adopt(START)
     if found is None:
-        assert json.loads(host.record().read_text()) == {"revoked": True}
+        assert list(processes.recorded()) == []
     else:
         await end(found)
     processes.forget(START)

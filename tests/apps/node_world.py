@@ -27,6 +27,7 @@ from lunanexa_core.southbound.heartbeat import (
 from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
 from lunanexa_ports.node_store import NodeStore
 from lunanexa_ports.processes import Processes
+from lunanexa_ports.signing import Signer, Verifier
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
@@ -35,7 +36,7 @@ from lunanexa_simulation.memory import SimulatedMemory
 from lunanexa_simulation.node_store import SimulatedNodeStore
 from lunanexa_simulation.processes import SimulatedHost, SimulatedProcess
 from lunanexa_simulation.rng import Streams
-from lunanexa_simulation.signing import SimulatedKeyring, SimulatedSigner, SimulatedVerifier
+from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
 
 NODE = NodeId("node-1")
 CLUSTER = ClusterId("cluster-1")
@@ -72,7 +73,8 @@ async def whole_body(receive: Receive) -> bytes:
 class TinyController:
     """Signs the document that it is given, under the address ``controller:8400``."""
 
-    def __init__(self, signer: SimulatedSigner, verifier: SimulatedVerifier) -> None:
+    def __init__(self, signer: Signer, verifier: Verifier, *, bearer: str = BEARER) -> None:
+        self.bearer = bearer
         self.signer = signer
         self.verifier = verifier
         self.document = DesiredState(cluster=CLUSTER, node=NODE, epoch=1, generation=0)
@@ -122,8 +124,10 @@ class TinyController:
         self._news = trio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
+        if scope["type"] != "http":
+            return
         headers = dict(scope["headers"])
-        assert headers[b"authorization"] == b"Bearer " + BEARER.encode()
+        assert headers[b"authorization"] == b"Bearer " + self.bearer.encode()
         assert scope["path"].startswith(f"/node/v1/{NODE}/")
         match scope["path"].rpartition("/")[2]:
             case "enrol":

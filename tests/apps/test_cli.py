@@ -22,7 +22,7 @@ from lunanexa_apps.cli import check_config, invoke, status, up, version
 from lunanexa_apps.cli.completion import Measures
 from lunanexa_apps.cli.status_page import status_page
 from lunanexa_apps.cli.tools import Tools, printable
-from lunanexa_apps.cli.up_screen import Announcer, PlainScreen, TerminalScreen, curl, panel
+from lunanexa_apps.cli.up_screen import Announcer, ForgivingScreen, PlainScreen, TerminalScreen, curl, panel
 from lunanexa_apps.up.installation import prepare_installation, take_lock
 from lunanexa_apps.up.screen import Announcement, Failure
 from lunanexa_apps.up.supervisor import ChildEnded
@@ -446,7 +446,7 @@ def test_the_curl_is_never_folded_on_a_terminal() -> None:
 def test_a_terminal_that_forbids_colors_gets_none() -> None:
     stream = io.StringIO()
     console = Console(file=stream, force_terminal=True, no_color=True, width=100)
-    screen = TerminalScreen(errors=console, announce=Announcer(console, as_json=False))
+    screen = TerminalScreen(console, Announcer(console, as_json=False))
     screen.progress("starting the controller")
     screen.child_ended(ChildEnded(name="node", status=-9, in_a_row=1, pause_ms=250))
     screen.settled()
@@ -455,7 +455,7 @@ def test_a_terminal_that_forbids_colors_gets_none() -> None:
 
 
 def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = PlainScreen(announce=Announcer(Console(file=io.StringIO()), as_json=False))
+    screen = PlainScreen(Announcer(Console(file=io.StringIO()), as_json=False))
     screen.progress("starting")
     screen.progress("starting")
     screen.progress("serving \x1b[2J")
@@ -471,6 +471,19 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert "API key: lnx_" in captured.out
     assert curl(ANNOUNCEMENT) in captured.out
+
+
+def test_a_terminal_that_went_away_ends_nothing() -> None:
+    class Gone(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(5, "Input/output error")
+
+    console = Console(file=Gone(), force_terminal=True)
+    screen = ForgivingScreen(TerminalScreen(console, Announcer(console, as_json=False)))
+    screen.note("stopping")
+    screen.child_ended(ChildEnded(name="node", status=-9, in_a_row=1, pause_ms=250))
+    screen.serving(ANNOUNCEMENT)
+    screen.settled()
 
 
 def test_the_announcement_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,3 +88,13 @@ def test_people_get_plain_lines_and_no_color_is_respected(monkeypatch: pytest.Mo
 )
 def test_the_level_of_a_supervised_process(inherited: str, verbose: bool, level: str) -> None:
     assert level_of({"LUNANEXA_LOG_LEVEL": inherited}, verbose=verbose) == level
+
+
+class Gone(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+
+def test_a_terminal_that_went_away_ends_nothing() -> None:
+    configure_logging(level="info", stream=Gone())
+    structlog.get_logger().error("still_here")

@@ -39,19 +39,17 @@ def test_orders_tell_the_children_everything_but_secrets() -> None:
     assert node.argv == (
         *(sys.executable, "-m", "lunanexa_apps.node.main", "run"),
         *("--data-dir", "/data", "--controller", "http://127.0.0.1:8400", "--node", "local"),
+        *("--log-format", "auto"),
     )
     for order in (controller, node):
-        assert order.environment == {
-            "PATH": "/bin",
-            "LUNANEXA_LOG_LEVEL": "warning",
-            "LUNANEXA_LOG_FORMAT": "auto",
-        }
+        assert order.environment == {"PATH": "/bin", "LUNANEXA_LOG_LEVEL": "warning"}
 
 
 def test_orders_pass_on_what_was_set() -> None:
     settings = attrs.evolve(SETTINGS, body_limit_bytes=2048, log_format=LogFormat.JSON)
-    controller, _ = child_orders(settings, HostPort("127.0.0.1", 1), {}, "debug")
+    controller, node = child_orders(settings, HostPort("127.0.0.1", 1), {}, "debug")
     assert controller.argv[-5:] == ("--body-limit-bytes", "2048", "--log-format", "json", "-v")
+    assert node.argv[-3:] == ("--log-format", "json", "-v")
 
 
 @pytest.mark.parametrize(
@@ -97,7 +95,7 @@ def test_the_engine_that_serves_counts() -> None:
 def test_why_there_is_no_place() -> None:
     entry = {"deployment": "default", "not_placed": {"local": ["lost", "no_memory"], "other": ["drained"]}}
     assert not_placed({"deployments": [entry]}, "default") == "local: lost, no_memory; other: drained"
-    assert not_placed({"deployments": [{"deployment": "default", "not_placed": {}}]}, "default") is None
+    assert not_placed({"deployments": [{"deployment": "default", "not_placed": {"local": []}}]}, "default") is None
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,7 @@ async def test_a_second_interrupt_stops_at_once(rig: Rig, clock: MockClock) -> N
             await rig.screen.served.wait()
             rig.send.send_nowait(2)
             await rig.until(lambda: any("1 request in flight" in text for text in rig.screen.progressed))
+            await trio.sleep(1)
             began = clock.current_time()
             rig.send.send_nowait(2)
     assert clock.current_time() - began < 5
@@ -228,6 +229,18 @@ async def test_a_second_interrupt_stops_at_once(rig: Rig, clock: MockClock) -> N
     assert node.terminations == 1, "the agent is asked before it is killed: only it knows the engines"
     assert await node.wait() == -9
     assert await controller.wait() == 0
+
+
+async def test_two_signals_at_once_are_one_interrupt(rig: Rig, clock: MockClock) -> None:
+    rig.in_flight = [1, 1, 1, 0]
+    with rig.finished(0):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.run)
+            await rig.screen.served.wait()
+            rig.send.send_nowait(15)
+            rig.send.send_nowait(15)
+    assert rig.in_flight == [0]
+    assert clock.current_time() < 10
 
 
 async def test_an_interrupt_before_anything_serves(rig: Rig, clock: MockClock) -> None:

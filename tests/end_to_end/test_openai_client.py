@@ -126,7 +126,8 @@ def test_what_the_engine_refuses_is_a_bad_request_error(client: openai.OpenAI, r
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(**question(ready, messages=[{"role": "nobody"}]), stream=stream)
     assert caught.value.param == "messages[0].role"
-    assert receipt_of(ready, caught.value.response.headers[WORKLOAD])["state"] == "Failed"
+    receipt = receipt_of(ready, caught.value.response.headers[WORKLOAD])
+    assert (receipt["detail"], receipt["output_tokens"]) == ("engine_refused_400", 0)
 
 
 def test_what_is_no_json_is_a_bad_request(ready: Ready) -> None:

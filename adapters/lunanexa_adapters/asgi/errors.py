@@ -74,13 +74,15 @@ def invalid(message: str, param: str | None = None) -> Refusal:
     return Refusal(outcome=Outcome.INVALID_REQUEST, message=message, param=param)
 
 
-def render_error(status: int) -> tuple[bytes, bytes]:
-    """Content type and body of an answer that the server makes without an application, which has no request
-    id to show."""
+def render_error(status: int) -> tuple[HeaderList, bytes]:
+    """Headers and body of an answer that the server makes without an application, which has no request id
+    to show."""
     refusal = _SERVER_STATUS.get(status)
     if refusal is None:
         refusal = INTERNAL if status >= 500 else _SERVER_STATUS[400]
-    return b"application/json", json.dumps(error_document(refusal, ""), separators=(",", ":")).encode()
+    answer = error_answer(refusal, "")
+    left_out = (b"content-length", b"x-request-id")
+    return [(name, value) for name, value in answer.headers if name not in left_out], answer.body
 
 
 def _shown(text: str) -> str:

@@ -1,13 +1,14 @@
 """Answers that a server makes without its application (400, 408, 413, 431, 500, 503, 505), and
 what an application meets when its client has gone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import TypeAlias
 
-RenderError: TypeAlias = Callable[[int], tuple[bytes, bytes]]
-"""Status code to (content type, body). The shape of errors belongs to the caller: one shape, also where
-no application was reached."""
+Header: TypeAlias = tuple[bytes, bytes]
+RenderError: TypeAlias = Callable[[int], tuple[Sequence[Header], bytes]]
+"""Status code to (headers, body); length and connection are the server's. The shape of errors belongs to the
+caller: one shape, also where no application was reached."""
 
 OnFault: TypeAlias = Callable[[BaseException], None]
 """Told of each error that a connection's guard kept from ending the process."""
@@ -21,11 +22,11 @@ class ClientGone(OSError):
         super().__init__("the client has gone")
 
 
-def error_headers(render_error: RenderError, status: int) -> tuple[list[tuple[bytes, bytes]], bytes]:
+def error_headers(render_error: RenderError, status: int) -> tuple[list[Header], bytes]:
     """Headers and body of an error answer, after which the connection is closed."""
-    content_type, body = render_error(status)
+    told, body = render_error(status)
     headers = [
-        (b"content-type", content_type),
+        *told,
         (b"content-length", b"%d" % len(body)),
         (b"connection", b"close"),
     ]

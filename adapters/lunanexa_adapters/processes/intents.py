@@ -1,4 +1,5 @@
-"""One small file a start: intended, then either taken by the process that became the engine, or revoked.
+"""One small file a start: intended, then either taken by the process that became the engine, or revoked and
+removed.
 
 Whoever looks or writes holds the file's kernel lock, so that a launcher that was slow and an agent that has
 given it up can never both be right.
@@ -39,7 +40,8 @@ class Intents:
         return create_atomic(self.path(start), PENDING)
 
     def identity(self, start: StartId) -> ProcessIdentity | None:
-        """Who took the intent. ``None`` when nobody did, and then nobody ever will."""
+        """Who took the intent. ``None`` when nobody did, and then nobody ever will: the file is gone, and a
+        launcher that has opened it already reads that the start was revoked."""
         try:
             with locked(self.path(start)) as descriptor:
                 data = os.pread(descriptor, _MAX_BYTES, 0)
@@ -47,6 +49,7 @@ class Intents:
                     os.pwrite(descriptor, _REVOKED, 0)
                     os.ftruncate(descriptor, len(_REVOKED))
                     os.fsync(descriptor)
+                    remove_durably(self.path(start))
                     return None
         except FileNotFoundError:
             return None

@@ -7,7 +7,8 @@ started one, whenever the agent died. It imports the standard library only, and 
 start of an engine waits for it.
 
 The file is locked from the moment that it is read until this program is another. An agent that finds an
-intent without identity writes a revocation under the same lock, and a launcher that comes late reads it.
+intent without identity revokes it under the same lock: a launcher that comes late finds no file, or one
+that says so.
 """
 
 import fcntl

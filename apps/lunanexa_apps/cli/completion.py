@@ -1,12 +1,15 @@
 """One chat completion, streamed: what to send, and what the stream says, event by event."""
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from lunanexa_apps.up.plane import PlaneRefusal, parse_json, refusal_of
 from lunanexa_core.sse import data_of
+
+SHORTEST_STREAM_S: Final = 0.005
+"""Below that the speed of an answer can't be told from that of this program's reading it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -96,11 +99,12 @@ class Measures:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """After the first token: what came before it is in the time to it."""
+        """After the first token: what came before it is in the time to it. Not told of an answer that came
+        in one piece, as short ones do."""
         if self.first_text is None or self.last_text is None or self.output_tokens is None:
             return None
         passed = self.last_text - self.first_text
-        return None if passed <= 0 or self.output_tokens < 2 else (self.output_tokens - 1) / passed
+        return None if passed < SHORTEST_STREAM_S or self.output_tokens < 2 else (self.output_tokens - 1) / passed
 
     def line(self) -> str:
         """One line for people."""

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options, settings_or_exit
 from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, EXIT_UNAVAILABLE, Tools, fail
-from lunanexa_apps.cli.up_screen import Announcer, PlainScreen, TerminalScreen
+from lunanexa_apps.cli.up_screen import Announcer, ForgivingScreen, PlainScreen, TerminalScreen
 from lunanexa_apps.logging import configure_logging
 from lunanexa_apps.up.configuration import CommandSettings, LogFormat
 from lunanexa_apps.up.engine_choice import ChoiceRefused, EngineChoice, EngineWish, choose_engine
@@ -26,6 +26,8 @@ from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_ports.http_client import HttpClient
 
 EXIT_USAGE: Final = 64
+_INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""SIGHUP too: who closes the terminal wants the engine gone, and the default would leave it running."""
 _LADDER: Final = ("warning", "info", "debug")
 _METAVARS: Final = {
     "data_dir": "DIR",
@@ -75,12 +77,13 @@ def command(
     level = _log_level(settings, verbose, terminal=terminal)
     configure_logging(level=level, human={"human": True, "json": False}.get(settings.log_format.value))
     announcer = Announcer(Console(highlight=False), as_json=output == JSON)
-    screen: Screen = PlainScreen(announce=announcer)
-    if terminal and level == _LADDER[0]:
-        # With more log lines than warnings, a line that moves would be torn apart by them.
-        screen = TerminalScreen(errors=Console(stderr=True, highlight=False), announce=announcer)
+    # With more log lines than warnings, a line that moves would be torn apart by them.
+    moving = terminal and level == _LADDER[0]
+    screen: Screen = (
+        TerminalScreen(Console(stderr=True, highlight=False), announcer) if moving else PlainScreen(announcer)
+    )
     where = None if ready_file is None else os.path.abspath(ready_file)
-    result = tools.run(partial(_up, tools, settings, where, level, screen))
+    result = tools.run(partial(_up, tools, settings, where, level, ForgivingScreen(screen)))
     if isinstance(result, Failure):
         fail(result.message, hint=result.hint, details=result.details, exit_code=result.exit_code)
     raise SystemExit(result)
@@ -138,7 +141,7 @@ async def _prepare_and_serve(
         ready_file=ready_file,
     )
     with (
-        trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as interrupts,
+        trio.open_signal_receiver(*_INTERRUPTS) as interrupts,
         tools.make_children() as children,
     ):
         return await run_up(plan, children=children, http=http, interrupts=interrupts, screen=screen)

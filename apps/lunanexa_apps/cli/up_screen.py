@@ -3,6 +3,7 @@
 Standard output gets the announcement and nothing else; all that happens on the way goes to standard error.
 """
 
+import contextlib
 import json
 import shlex
 import sys
@@ -23,7 +24,7 @@ from lunanexa_apps.up.supervisor import ChildEnded
 class TerminalScreen(Screen):
     """For a person who looks on."""
 
-    def __init__(self, *, errors: Console, announce: "Announcer") -> None:
+    def __init__(self, errors: Console, announce: "Announcer") -> None:
         self._console = errors
         self._announce = announce
         self._progress: Progress | None = None
@@ -60,7 +61,7 @@ class TerminalScreen(Screen):
 class PlainScreen(Screen):
     """For a log: a line for each change, no cursor movement."""
 
-    def __init__(self, *, announce: "Announcer") -> None:
+    def __init__(self, announce: "Announcer") -> None:
         self._announce = announce
         self._last = ""
 
@@ -83,6 +84,37 @@ class PlainScreen(Screen):
 
     def settled(self) -> None:
         self._last = ""
+
+
+class ForgivingScreen(Screen):
+    """Another screen that may go away: who closed the terminal still wants an orderly stop."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def progress(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            self._screen.progress(text)
+
+    def note(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            self._screen.note(text)
+
+    def child_ended(self, end: ChildEnded) -> None:
+        with contextlib.suppress(OSError):
+            self._screen.child_ended(end)
+
+    def serving(self, announcement: Announcement) -> None:
+        with contextlib.suppress(OSError):
+            self._screen.serving(announcement)
+
+    def failed(self, failure: Failure) -> None:
+        with contextlib.suppress(OSError):
+            self._screen.failed(failure)
+
+    def settled(self) -> None:
+        with contextlib.suppress(OSError):
+            self._screen.settled()
 
 
 class Announcer:

@@ -27,9 +27,15 @@ async def run_reconciliation(
     """Places, moves and removes replicas whenever state changed, until nothing is left to do. It looks at
     state, not at signals: what a crash cut short is found again at the start."""
     task_status.started()
+    # Each request changes state, so that identifiers are made anew only after some may have been used.
+    fresh = _fresh(ids)
     while True:
-        fresh = tuple(AssignmentId(ids.new("asg")) for _ in range(_FRESH_MAX))
         if plan(kernel.state, fresh):
             await kernel.ask(Reconcile(fresh), "reconciliation")
+            fresh = _fresh(ids)
         else:
             await kernel.wait_changed()
+
+
+def _fresh(ids: IdSource) -> tuple[AssignmentId, ...]:
+    return tuple(AssignmentId(ids.new("asg")) for _ in range(_FRESH_MAX))

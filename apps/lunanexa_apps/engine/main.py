@@ -101,8 +101,8 @@ def _write_ready_file(path: Path | None, host: str, port: int) -> None:
     os.replace(unfinished, path)
 
 
-def _render_error(status: int) -> tuple[bytes, bytes]:
-    return b"application/json", encode(server_refusal(status).document())
+def _render_error(status: int) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    return [(b"content-type", b"application/json")], encode(server_refusal(status).document())
 
 
 def _tell_fault(log: "_Log", error: BaseException) -> None:

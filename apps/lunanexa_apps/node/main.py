@@ -37,7 +37,7 @@ from lunanexa_ports.errors import PortError, PortFault
 
 _log = structlog.get_logger()
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_TEMPORARY, _MISCONFIGURED = 75, 78
+_TRY_AGAIN, _TEMPORARY, _MISCONFIGURED = 1, 75, 78
 
 
 @attrs.frozen(kw_only=True)
@@ -61,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         human=None if options.log_format == "auto" else options.log_format == "human",
     )
     started = SystemClock().now().wall_ms // 1000
+    status = _MISCONFIGURED
     try:
         lock = hold_lock(options.folder / "lock", describe_holder("lunanexa-node", f"at {started}"))
         if isinstance(lock, LockHeld):
@@ -69,9 +70,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with lock:
             return trio.run(_run, options)
     except* PortError as group:
-        for error in _leaves(group):
+        faults = _leaves(group)
+        for error in faults:
             _log.error("agent_failed", reason=str(error))
-    return _MISCONFIGURED
+        # A supervisor restarts what may work the next time, and nothing else.
+        status = _MISCONFIGURED if any(isinstance(error, PortFault) for error in faults) else _TRY_AGAIN
+    return status
 
 
 async def _run(options: _Options) -> int:
@@ -83,12 +87,13 @@ async def _run(options: _Options) -> int:
     with trio.open_signal_receiver(*_SIGNALS) as signals:
         async with open_sqlite_node_store(folder / "node.sqlite3") as store, trio.open_nursery() as nursery:
             http = H11HttpClient()
+            processes = LinuxProcesses(intents=folder / "intents", logs=folder / "logs")
             ports = NodePorts(
                 http=http,
                 clock=clock,
                 ids=SystemIds(clock),
                 store=store,
-                processes=LinuxProcesses(intents=folder / "intents", logs=folder / "logs"),
+                processes=processes,
                 memory=SystemMemory(),
                 signer=Ed25519Signer.load_or_create(folder / "secrets" / "node.key"),
                 verifier=Ed25519Verifier(),
@@ -104,6 +109,7 @@ async def _run(options: _Options) -> int:
             )
             nursery.start_soon(_obey_signals, signals, shutdown)
             nursery.start_soon(_follow_supervisor, nursery)
+            nursery.start_soon(processes.logs.keep_capped)
             await run_node_agent(ports, settings, shutdown)
             await http.aclose()
             nursery.cancel_scope.cancel("the agent has stopped")

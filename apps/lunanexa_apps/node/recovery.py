@@ -28,23 +28,23 @@ class Recovered:
 async def recover_replicas(ports: NodePorts) -> dict[AssignmentId, Recovered]:
     """All replicas of the store. Raises ``PortFault`` for a record that can't be read: an engine may run
     under it, so that going on without it could start a second one."""
-    recorded = set(ports.processes.recorded())
     recovered: dict[AssignmentId, Recovered] = {}
     for assignment, stored in (await ports.store.replicas()).items():
         try:
             record = decode(ReplicaRecord, stored)
         except CodecError as error:
             raise PortFault(f"the record of replica {assignment} can't be read: {error}") from error
-        recovered[assignment] = _recover(ports, record, recorded=record.start in recorded)
+        recovered[assignment] = _recover(ports, record)
     return recovered
 
 
-def _recover(ports: NodePorts, record: ReplicaRecord, *, recorded: bool) -> Recovered:
+def _recover(ports: NodePorts, record: ReplicaRecord) -> Recovered:
     process = ports.processes.adopt(record.start) if record.launched and record.start is not None else None
     taken = recover(
         record,
         alive=process is not None,
-        recorded=recorded,
+        # Asked after the adoption, which revokes what was never taken.
+        recorded=record.start in ports.processes.recorded(),
         now_ms=ports.clock.now().mono_ms,
         rules=rules_for(record.assignment),
         jitter_per_mille=ports.ids.below(1_000),

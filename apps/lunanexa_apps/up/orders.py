@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from lunanexa_apps.logging import LEVEL_VARIABLE
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.settings import PREFIX
 from lunanexa_apps.up.configuration import CommandSettings
@@ -20,11 +21,9 @@ def child_orders(
     """Controller and node agent. Settings reach them as arguments, so none of our variables is passed on
     but those of logging; secrets they read from the data directory."""
     inherited = {name: value for name, value in environment.items() if not name.startswith(PREFIX)}
-    child_environment = inherited | {
-        "LUNANEXA_LOG_LEVEL": log_level,
-        "LUNANEXA_LOG_FORMAT": settings.log_format.value,
-    }
+    child_environment = inherited | {LEVEL_VARIABLE: log_level}
     data_dir = ("--data-dir", settings.data_dir)
+    logging = ("--log-format", settings.log_format.value, *(("-v",) if log_level == "debug" else ()))
     controller = (
         *(sys.executable, "-m", "lunanexa_apps.controller.main"),
         *data_dir,
@@ -33,14 +32,14 @@ def child_orders(
         *("--queue-wait-ms", str(settings.queue_wait_ms)),
         *("--default-deadline-ms", str(settings.default_deadline_ms)),
         *(() if settings.body_limit_bytes is None else ("--body-limit-bytes", str(settings.body_limit_bytes))),
-        *("--log-format", settings.log_format.value),
-        *(("-v",) if log_level == "debug" else ()),
+        *logging,
     )
     node = (
         *(sys.executable, "-m", "lunanexa_apps.node.main", "run"),
         *data_dir,
         *("--controller", f"http://{reachable(listen)}"),
         *("--node", LOCAL_NODE),
+        *logging,
     )
     return (
         ChildOrder(name=CONTROLLER, argv=controller, environment=child_environment),

@@ -40,6 +40,8 @@ NODE_PATIENCE_MS: Final = 30_000
 CONTROLLER_PATIENCE_MS: Final = 15_000
 LAST_WORD_S: Final = 2.0
 """After a second interrupt: so long the node agent may still take its engines down."""
+REPEAT_S: Final = 0.3
+"""Signals closer together are one: timeout(1) and some shells signal a process and then its whole group."""
 FAILED_STARTS_MAX: Final = 3
 DELIBERATE: Final = range(64, 79)
 """Exit statuses of sysexits: the child knows that it can't run, and says why itself."""
@@ -95,7 +97,11 @@ class _Up:
 
     async def heed(self, interrupts: AsyncIterable[int]) -> None:
         """Every interrupt ends the phase that is running."""
+        last = float("-inf")
         async for _ in interrupts:
+            previous, last = last, trio.current_time()
+            if last - previous < REPEAT_S:
+                continue
             if self._serving.cancel_called:
                 self._stopping.cancel()
             self._serving.cancel()

@@ -33,8 +33,9 @@ def not_placed(status: Any, deployment: str) -> str | None:
     """Why the deployment has no place, if the controller says so."""
     for entry in _objects(status, "deployments"):
         reasons = entry.get("not_placed")
-        if entry.get("deployment") == deployment and isinstance(reasons, dict) and reasons:
-            return "; ".join(f"{node}: {_joined(why)}" for node, why in reasons.items())
+        if entry.get("deployment") == deployment and isinstance(reasons, dict):
+            # A node without a reason is one that is just about to be given it.
+            return "; ".join(f"{node}: {_joined(why)}" for node, why in reasons.items() if why) or None
     return None
 
 

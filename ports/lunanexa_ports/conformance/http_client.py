@@ -5,7 +5,7 @@ over sockets for the real client, in memory for the simulated one. The programs 
 and of the client run in one loop, so each check waits for conditions and never for time.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Protocol
 
@@ -47,7 +47,9 @@ class Bench:
     serve_app: ServeApp
 
     @asynccontextmanager
-    async def serving(self, app: AsgiApplication, *, exchanges: int = 8) -> AsyncIterator[tuple[HttpClient, ServedApp]]:
+    async def serving(
+        self, app: AsgiApplication, *, exchanges: int = 8
+    ) -> AsyncGenerator[tuple[HttpClient, ServedApp]]:
         client = self.make_client(exchanges_per_origin=exchanges)
         async with self.serve_app(app) as served:
             try:
@@ -277,7 +279,7 @@ async def check_reuse(bench: Bench) -> None:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         clients.append(scope["client"])
-        await _body(receive)
+        _ = await _body(receive)
         await _start(send, 200)
         await send({"type": "http.response.body", "body": b"x", "more_body": True})
         if scope["path"] == "/endless":
@@ -289,7 +291,7 @@ async def check_reuse(bench: Bench) -> None:
         for target in ("/", "/", "/endless", "/"):
             async with client.exchange(served.request("POST", target, body=b"x")) as response:
                 if target == "/":
-                    await response.read(10)
+                    _ = await response.read(10)
     first, second, third, fourth = clients
     assert first == second == third
     assert fourth != third

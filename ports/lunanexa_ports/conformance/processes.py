@@ -121,7 +121,7 @@ async def check_a_missing_program(host: HostUnderTest) -> None:
     processes = host.open()
     order = _order(host, host.missing())
     try:
-        await processes.start(order)
+        _ = await processes.start(order)
     except SpawnFailed as error:
         reason = str(error)
     else:
@@ -140,7 +140,7 @@ async def check_one_start_id_has_one_process(host: HostUnderTest) -> None:
     assert second.identity == first.identity
     await _end(first)
     try:
-        await processes.start(order)
+        _ = await processes.start(order)
     except SpawnFailed:
         return
     raise AssertionError("a start id was used twice")
@@ -152,7 +152,7 @@ async def check_stubborn_processes_are_killed(host: HostUnderTest) -> None:
     await _printed(processes, "ready")
     process.terminate()
     with trio.move_on_after(0.2) as patience:
-        await process.wait()
+        _ = await process.wait()
     assert patience.cancelled_caught, "a process that ignores SIGTERM ended by it"
     await _end(process)
     assert await process.wait() == ProcessExit(signal=9)
@@ -185,7 +185,7 @@ async def check_a_group_is_gone_with_its_last_member(host: HostUnderTest) -> Non
     processes = host.open()
     process = processes.adopt(order.start)
     assert process is not None, "the rest of a group was lost"
-    await process.wait()
+    _ = await process.wait()
     await _end(process)
     assert processes.adopt(order.start) is None
 
@@ -202,7 +202,7 @@ async def check_many_wait_and_some_give_up(host: HostUnderTest) -> None:
         for _ in range(3):
             nursery.start_soon(wait)
         with trio.move_on_after(0.01):
-            await process.wait()
+            _ = await process.wait()
         await _end(process)
     assert exits == [ProcessExit(signal=9)] * 3
 

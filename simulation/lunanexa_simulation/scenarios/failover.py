@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import trio
 
+from lunanexa_core.ids import StartId
 from lunanexa_simulation.client import Answer, Ending
 from lunanexa_simulation.faults import crash_engine
 from lunanexa_simulation.run import Run
@@ -41,9 +42,8 @@ async def _one_engine_dies(world: World) -> None:
             nursery.start_soon(call, number)
         async with world.streams(STREAMS, "over two replicas") as streams:
             await world.dither("engine crash", 300)
-            node = world.nodes[0]
-            ((_, start),) = node.running()
-            crash_engine(world, start)
+            start = _engine_of_a_call(world)
+            crash_engine(world, start, _node_of(world, start))
     for body, answer in calls:
         world.check("a call without output outlives its engine", answer.ending is Ending.WHOLE, answer)
         world.check_answer("and is one engine's answer", body, answer)
@@ -54,6 +54,16 @@ async def _one_engine_dies(world: World) -> None:
     world.check("some call took a second attempt", 2 in attempts, attempts)
     broken = [answer for _, answer in streams if answer.ending is Ending.ERROR_FRAME]
     world.check("a stream with output is not tried again", all(_attempts(world, answer) == 1 for answer in broken))
+
+
+def _engine_of_a_call(world: World) -> StartId:
+    """An engine that works on a call without a stream."""
+    state, observed = world.kernel.state, world.kernel.observed
+    return next(held.start for workload, held in observed.held.items() if not state.open[workload].request.stream)
+
+
+def _node_of(world: World, start: StartId) -> int:
+    return next(number for number, node in enumerate(world.nodes) if node.machine.living(start))
 
 
 _HONEST: Final = (Ending.WHOLE, Ending.ERROR_FRAME)
