@@ -145,7 +145,7 @@ test: setup-dev ## All tests but those by hand, with the coverage gate of core
 
 .PHONY: test-fast test-coverage test-slow
 test-fast: setup-dev
-	@$(BIN)/pytest -q -n $(TEST_JOBS) -m "not by_hand and not slow" --junitxml=build/reports/fast.xml
+	@LUNANEXA_TESTS_QUICK=1 $(BIN)/pytest -q -n $(TEST_JOBS) -m "not by_hand and not slow" --junitxml=build/reports/fast.xml
 
 test-coverage: setup-dev
 	@$(BIN)/pytest -q -n $(TEST_JOBS) -m "not by_hand and not slow" --junitxml=build/reports/fast.xml \

@@ -8,7 +8,6 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -134,7 +133,7 @@ def running_installation(directory: Path) -> Iterator[Installation]:
         ready_file, log = folder / "ready.json", folder / "up.log"
         command = [
             *(str(_BIN / "lunanexa"), "up", "--engine", "reference"),
-            *("--data-dir", str(folder / "data"), "--listen", f"127.0.0.1:{_free_port()}"),
+            *("--data-dir", str(folder / "data"), "--listen", "127.0.0.1:0"),
             *("--slots", str(SLOTS), "--context-tokens", str(CONTEXT_TOKENS)),
             *("--ready-file", str(ready_file)),
         ]
@@ -191,9 +190,3 @@ def _engine_key(pid: int) -> str:
     prefix = b"LUNANEXA_ENGINE_API_KEY="
     variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return next((entry.removeprefix(prefix).decode() for entry in variables if entry.startswith(prefix)), "")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

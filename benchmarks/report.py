@@ -2,7 +2,6 @@
 
 import os
 import platform
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,10 +79,10 @@ def show_machine(found: Mapping[str, Any]) -> str:
 
 
 def _file_system(directory: Path) -> str:
-    found = subprocess.run(
-        ["stat", "--file-system", "--format=%T", str(directory)], capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip() or "unknown"
+    """The type of the file system that holds ``directory``: of the mount with the longest matching path."""
+    mounts = [line.split() for line in _lines("/proc/mounts")]
+    holding = [(Path(mount[1]), mount[2]) for mount in mounts if directory.is_relative_to(mount[1])]
+    return max(holding, key=lambda mount: len(mount[0].parts))[1] if holding else "unknown"
 
 
 def _lines(path: str) -> list[str]:

@@ -3,14 +3,23 @@
 import os
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 # Time never decides a test: no deadline an example, no complaint about slow generation on a busy machine.
-# CI draws the same examples each time, so that a change is judged by what it changes.
+# CI draws the same examples each time, so that a change is judged by what it changes. `quick` is what
+# `make check` runs within its minute; `make test` draws them all.
 settings.register_profile(
     "lunanexa", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
 )
-settings.load_profile("lunanexa")
+settings.register_profile("quick", parent=settings.get_profile("lunanexa"), max_examples=20)
+settings.load_profile("quick" if "LUNANEXA_TESTS_QUICK" in os.environ else "lunanexa")
+
+# Until a composition root configures it, structlog draws tracebacks for people, which takes seconds each.
+structlog.configure(processors=[structlog.processors.JSONRenderer()], logger_factory=structlog.PrintLoggerFactory())
+
+# The suites' own assertions tell what they compared.
+pytest.register_assert_rewrite("lunanexa_ports.conformance")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

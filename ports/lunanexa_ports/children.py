@@ -34,6 +34,11 @@ class Child(Protocol):
         """SIGTERM; nothing happens when it is gone already."""
 
     @abstractmethod
+    def interrupt(self) -> None:
+        """SIGINT; nothing happens when it is gone already. After :meth:`terminate` it is the second word, to end
+        at once: two SIGTERMs could merge into one."""
+
+    @abstractmethod
     def kill(self) -> None:
         """SIGKILL to its group; nothing happens when it is gone already."""
 

@@ -13,7 +13,8 @@ KILLED: Final = -int(signal.SIGKILL)
 FIRST_PID: Final = 1000
 
 Program = Callable[["SimulatedChild"], Awaitable[int]]
-"""What a child does. It returns its exit status; it learns of SIGTERM by :meth:`SimulatedChild.wait_terminated`."""
+"""What a child does. It returns its exit status; it learns of SIGTERM and SIGINT by
+:meth:`SimulatedChild.wait_terminated`."""
 
 
 class SimulatedChild(Child):
@@ -22,6 +23,7 @@ class SimulatedChild(Child):
     def __init__(self, pid: int, order: ChildOrder) -> None:
         self.order = order
         self.terminations = 0
+        self.interrupts = 0
         self._pid = pid
         self._status: int | None = None
         self._ended = trio.Event()
@@ -47,6 +49,11 @@ class SimulatedChild(Child):
             self.terminations += 1
             self._terminated.set()
 
+    def interrupt(self) -> None:
+        if self._status is None:
+            self.interrupts += 1
+            self._terminated.set()
+
     def kill(self) -> None:
         if self._status is None:
             self.exit(KILLED)
@@ -59,7 +66,7 @@ class SimulatedChild(Child):
             self._scope.cancel()
 
     async def wait_terminated(self) -> None:
-        """For programs: returns when SIGTERM came."""
+        """For programs: returns when SIGTERM or SIGINT came."""
         await self._terminated.wait()
 
     async def _play(self, program: Program) -> None:

@@ -114,14 +114,14 @@ async def test_a_broken_pipe_ends_an_engine_as_it_would_anywhere(host: Host) -> 
 async def test_the_record_is_the_identity_of_the_engine(host: Host) -> None:
     processes = host.open()
     process = await processes.start(host.order("/bin/sleep", "1000"))
-    try:
-        assert json.loads(host.record().read_text()) == {"start": START} | attrs.asdict(process.identity)
-        assert read(f"/proc/{process.identity.pid}/cmdline") == b"/bin/sleep\x001000\x00"
-        resident_mib = process.resident_mib()
-        assert resident_mib is not None
-        assert 0 <= resident_mib < 64
-    finally:
-        assert await end(process) == ProcessExit(signal=9)
+    record = json.loads(host.record().read_text())
+    command = read(f"/proc/{process.identity.pid}/cmdline")
+    resident_mib = process.resident_mib()
+    assert await end(process) == ProcessExit(signal=9)
+    assert record == {"start": START} | attrs.asdict(process.identity)
+    assert command == b"/bin/sleep\x001000\x00"
+    assert resident_mib is not None
+    assert 0 <= resident_mib < 64
 
 
 @pytest.mark.parametrize(

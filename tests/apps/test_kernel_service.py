@@ -139,7 +139,7 @@ async def test_a_store_that_is_down_is_a_503_and_nothing_is_half_done(mock_clock
             assert [answer.outcome for answer in answers if isinstance(answer, Refusal)] == [Outcome.STORE_UNAVAILABLE]
             disk.faults.unavailable = False
             mock_clock.jump(1)
-        assert kernel.store_ok
+        assert await dispatch.settle(settlement()) is None
         assert [type(answer) for answer in answers] == [Refusal, Refusal]
         assert not kernel.state.open
         assert isinstance(await dispatch.admit(request(3)), Admitted)

@@ -173,7 +173,8 @@ def test_an_agent_that_is_killed_at_any_step_is_recovered_from() -> None:
         try:
             live(last)
         except BaseException as error:
-            raise AssertionError(f"not recovered from a death at step {last} of {total}") from error
+            error.add_note(f"not recovered from a death at step {last} of {total}")
+            raise
 
 
 def test_an_agent_that_is_killed_while_a_launcher_works_starts_no_second_engine() -> None:

@@ -226,7 +226,7 @@ async def test_a_second_interrupt_stops_at_once(rig: Rig, clock: MockClock) -> N
             rig.send.send_nowait(2)
     assert clock.current_time() - began < 5
     controller, node = rig.children.started
-    assert node.terminations == 1, "the agent is asked before it is killed: only it knows the engines"
+    assert node.interrupts == 1, "the agent is hurried before it is killed: only it knows the engines"
     assert await node.wait() == -9
     assert await controller.wait() == 0
 

@@ -145,10 +145,11 @@ async def test_ctrl_c_waits_for_a_stream_and_says_so(tmp_path: Path) -> None:
 async def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
     async with running(tmp_path, *engine_with(tmp_path, "--itl-ms", "600000")) as up:
         ready = up.ready
-        async with held_stream(ready, max_tokens=100):
+        async with held_stream(ready, max_tokens=100) as stream:
             up.interrupt()
             await up.until(lambda: "waiting for 1 request in flight" in up.errors, "what it waits for")
             up.interrupt()
+            assert "data: [DONE]" not in await stream.rest()
             assert await up.wait_end() == 130
         assert gone(ready.pid("engine"))
 

@@ -22,7 +22,7 @@ async def test_linux_children_conform() -> None:
             children,
             ChildPrograms(
                 exits_with_7=shell("exits", "exit 7"),
-                serves=shell("serves", "trap 'exit 0' TERM; while :; do sleep 0.02; done"),
+                serves=shell("serves", "trap 'exit 0' INT TERM; while :; do sleep 0.02; done"),
                 stubborn=shell("stubborn", "trap '' TERM; while :; do sleep 0.02; done"),
                 missing=ChildOrder(name="missing", argv=("/nowhere/program",), environment={}),
                 settled=settled,

@@ -36,6 +36,10 @@ class LinuxChild(Child):
         if self._process.poll() is None:
             self._process.terminate()
 
+    def interrupt(self) -> None:
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+
     def kill(self) -> None:
         # Once the child was reaped its number may belong to a stranger, so that its group is left alone.
         if self._process.poll() is None:

@@ -4,6 +4,7 @@ One interrupt leaves the serving scope and enters the stopping one; a second lea
 lives in a nursery around both, so that a process that crashes while others stop is nobody's surprise.
 """
 
+import signal
 from collections.abc import AsyncIterable
 from typing import Final
 
@@ -38,10 +39,11 @@ DRAIN_LIMIT_S: Final = 60.0
 NODE_PATIENCE_MS: Final = 30_000
 """The agent waits for its engines, which have ten seconds each by default."""
 CONTROLLER_PATIENCE_MS: Final = 15_000
-LAST_WORD_S: Final = 2.0
+LAST_WORD_S: Final = 5.0
 """After a second interrupt: so long the node agent may still take its engines down."""
 REPEAT_S: Final = 0.3
-"""Signals closer together are one: timeout(1) and some shells signal a process and then its whole group."""
+"""SIGTERMs closer together are one: timeout(1) signals a process and then its whole group. Ctrl-C comes
+from a hand, and twice means twice."""
 FAILED_STARTS_MAX: Final = 3
 DELIBERATE: Final = range(64, 79)
 """Exit statuses of sysexits: the child knows that it can't run, and says why itself."""
@@ -98,9 +100,9 @@ class _Up:
     async def heed(self, interrupts: AsyncIterable[int]) -> None:
         """Every interrupt ends the phase that is running."""
         last = float("-inf")
-        async for _ in interrupts:
+        async for number in interrupts:
             previous, last = last, trio.current_time()
-            if last - previous < REPEAT_S:
+            if number != signal.SIGINT and last - previous < REPEAT_S:
                 continue
             if self._serving.cancel_called:
                 self._stopping.cancel()
@@ -224,12 +226,11 @@ class _Up:
         await child.stop(patience_ms=patience_ms)
 
     async def _stop_at_once(self) -> None:
-        """The agent is asked once more before it is killed: engines are in groups of their own, and only it
-        knows them."""
+        """The agent is hurried before it is killed: engines are in groups of their own, and only it knows them."""
         started = [child for child in (self._node, self._controller) if child.started]
         self._screen.progress("stopping at once")
         for child in started:
-            child.terminate()
+            child.hurry()
         with trio.move_on_after(LAST_WORD_S, shield=True):
             if self._node.started:
                 await self._node.wait_gone()

@@ -18,13 +18,13 @@ class ChildPrograms:
     exits_with_7: ChildOrder
     """Ends by itself with status 7."""
     serves: ChildOrder
-    """Runs until it is asked to end, then exits 0."""
+    """Runs until it is asked to end, by either signal, then exits 0."""
     stubborn: ChildOrder
     """Does not end when it is asked to."""
     missing: ChildOrder
     """Its program does not exist."""
     settled: Callable[[Child], Awaitable[None]]
-    """Returns when a program has taken its stand towards SIGTERM; a real one needs a moment for that."""
+    """Returns when a program has taken its stand towards SIGINT and then SIGTERM; a real one needs a moment for that."""
 
 
 async def check_children(children: Children, programs: ChildPrograms) -> None:
@@ -38,6 +38,7 @@ async def check_children(children: Children, programs: ChildPrograms) -> None:
     with trio.fail_after(LIMIT_S):
         await _exit_status(await children.start(programs.exits_with_7))
         await _terminate(await start(programs.serves), await start(programs.serves))
+        await _interrupt(await start(programs.serves))
         await _kill(await start(programs.stubborn))
         await _wait_is_cancellable(await start(programs.serves))
         await _missing_program(children, programs.missing)
@@ -47,6 +48,7 @@ async def _exit_status(child: Child) -> None:
     assert await child.wait() == 7
     assert await child.wait() == 7, "wait is repeatable"
     child.terminate()
+    child.interrupt()
     child.kill()
     assert await child.wait() == 7, "verbs do nothing once it is gone"
 
@@ -66,6 +68,11 @@ async def _terminate(first: Child, second: Child) -> None:
     assert statuses == [0, 0, 0], "many may wait"
     second.terminate()
     assert await second.wait() == 0
+
+
+async def _interrupt(child: Child) -> None:
+    child.interrupt()
+    assert await child.wait() == 0
 
 
 async def _kill(child: Child) -> None:

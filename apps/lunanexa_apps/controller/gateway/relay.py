@@ -198,7 +198,7 @@ class _Incoming:
             raise StopAsyncIteration
         try:
             if self._deadline_s == math.inf:
-                return self._read(await anext(self._chunks))  # nearly every read; a scope would be a tenth of its cost
+                return self._read(await anext(self._chunks))  # nearly all: a scope costs more than the rest of this
             with trio.CancelScope(deadline=self._deadline_s):
                 return self._read(await anext(self._chunks))
         except HttpBroken:
