@@ -29,7 +29,6 @@ def test_the_digest_takes_what_a_header_may_hold() -> None:
         ("", WeakSecret.TOO_SHORT),
         (GOOD[:-1], WeakSecret.TOO_SHORT),
         ("changeme" * 8, WeakSecret.PLACEHOLDER),
-        ("Your-" + GOOD, WeakSecret.PLACEHOLDER),
         ("PASSWORD" + GOOD, WeakSecret.PLACEHOLDER),
         ("0123456" * 10, WeakSecret.UNIFORM),
         ("x" * 64, WeakSecret.UNIFORM),
