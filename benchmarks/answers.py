@@ -35,7 +35,7 @@ def body_of(call: Call) -> bytes:
 
 
 def events_of(call: Call) -> list[Event]:
-    """The events of a 200, ``[DONE]`` left out, which must be the last."""
+    """The events of a 200, but comments and ``[DONE]``, which must be the last."""
     events: list[Event] = []
     rest = b""
     for arrived_s, data in _body_parts(call):
@@ -43,6 +43,7 @@ def events_of(call: Call) -> list[Event]:
         events += [Event(arrived_s, event + b"\n\n") for event in whole]
     if rest or not events or events[-1].data != DONE:
         raise WrongAnswer(f"request {call.number}: the stream does not end with [DONE]")
+    events = [event for event in events if not event.data.startswith(b":")]
     for event in events:
         if not event.data.startswith(b"data: ") or event.data.count(b"\n") != 2:
             raise WrongAnswer(f"request {call.number}: an event is not one line of data")

@@ -62,28 +62,36 @@ def _collect_whole(run: Run, samples: Samples) -> int:
     return len(run.calls)
 
 
+def _collect_short(run: Run, samples: Samples) -> int:
+    for call in run.calls:
+        events_of(call)
+    samples.first_ms += [(call.first_s - call.sent_s) * 1000 for call in run.calls]
+    return len(run.calls)
+
+
 def _collect_stream(run: Run, samples: Samples) -> int:
     times = [arrived_s for call in run.calls for arrived_s, _ in text_events(events_of(call))]
     # Past ``until_s`` connections fall idle one after another; that part says nothing of the full load.
     samples.rates.append(sum(time_s <= run.until_s for time_s in times) / (run.until_s - run.began_s))
-    samples.first_ms += [(call.first_s - call.sent_s) * 1000 for call in run.calls]
     return len(times)
 
 
 def _collect_paced(run: Run, samples: Samples) -> int:
-    before = len(samples.lags_ms)
+    tokens = 0
     for call in run.calls:
-        lags_ms = lags_of(call, ttft_ms=TTFT_MS, itl_ms=ITL_MS)
-        samples.first_ms.append(lags_ms[0])
-        samples.lags_ms += lags_ms
-    return len(samples.lags_ms) - before
+        lags = lags_of(call, ttft_ms=TTFT_MS, itl_ms=ITL_MS)
+        samples.lags_ms += lags.chunks
+        tokens += len(lags.chunks)
+    return tokens
 
 
 _SMALL: Final = {"messages": MESSAGES, "max_tokens": ANSWER_TOKENS, "ignore_eos": True, "seed": 1}
 _LONG: Final = {"messages": MESSAGES, "max_tokens": STREAM_TOKENS, "ignore_eos": True, "seed": 1, "stream": True}
+_SHORT: Final = {**_SMALL, "stream": True}
 MEASURES: Final = (
     Measure("unary, 1 connection", "requests", 1, _SMALL, _collect_whole),
     Measure("unary, 16 connections", "requests", 16, _SMALL, _collect_whole),
+    Measure("short streams, 1 connection", "streams", 1, _SHORT, _collect_short),
     Measure(f"stream, {STREAMS} at once, unpaced", "chunks", STREAMS, _LONG, _collect_stream),
     Measure("stream, 1 at once, paced", "chunks", 1, _LONG, _collect_paced, True),
     Measure(f"stream, {PACED_STREAMS} at once, paced", "chunks", PACED_STREAMS, _LONG, _collect_paced, True),
@@ -97,8 +105,9 @@ def measure(options: Options) -> Report:
         fast = installation.first_model()
         paced = installation.deploy_paced(ttft_ms=TTFT_MS, itl_ms=ITL_MS)
         for way in (fast.direct, fast.through):
-            for one in MEASURES[:3]:
-                _drive(way, one, SECONDS_A_WARM_UP)
+            for one in MEASURES:
+                if not one.paced:
+                    _drive(way, one, SECONDS_A_WARM_UP)
         for round_number in range(options.rounds):
             for one in MEASURES:
                 model = paced if one.paced else fast
@@ -137,10 +146,10 @@ def _report(found: dict[tuple[str, bool], Samples]) -> Report:
             table.rate(f"{one.unit}/s", direct.rates, through.rates)
         for what, before, after in (
             ("answer", direct.whole_ms, through.whole_ms),
-            ("first token", direct.first_ms, through.first_ms),
+            ("first byte", direct.first_ms, through.first_ms),
             ("chunk lag", direct.lags_ms, through.lags_ms),
         ):
-            if before and not (what == "first token" and direct.rates):
+            if before:
                 table.latency(what, before, after)
         table.cpu(one.unit.removesuffix("s"), through)
     return Report(
@@ -149,8 +158,9 @@ def _report(found: dict[tuple[str, bool], Samples]) -> Report:
         rows=tuple(rows),
         figures=figures,
         notes=(
-            f"Unary answers have {ANSWER_TOKENS} tokens, streams {STREAM_TOKENS}; paced: one token every {ITL_MS} ms.",
-            "First token and chunk lag: how long after the engine's own schedule the first token, and each, arrived.",
+            f"Unary answers and short streams have {ANSWER_TOKENS} tokens, the other streams {STREAM_TOKENS};"
+            f" paced: one token every {ITL_MS} ms.",
+            "Chunk lag: how much later than the most punctual token of its stream each one came.",
             "CPU: of the engine process and of the controller process, both while LunaNexa was in between.",
         ),
     )

@@ -47,7 +47,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def show(report: Report) -> str:
     """The report for people."""
-    parts = [report.title, "", table(report.columns, report.rows)]
+    parts = [report.title]
+    if report.rows:
+        parts += ["", table(report.columns, report.rows)]
     parts += [f"* {note}" for note in report.notes]
     parts += [f"WRONG: {fault}" for fault in report.faults]
     return "\n".join(parts)

@@ -15,8 +15,8 @@ from lunanexa_apps.controller.replay import Replay
 from lunanexa_core.journal import Row
 from lunanexa_core.southbound.heartbeat import IdentityGrade
 from lunanexa_core.state import State
-from lunanexa_simulation.run import SafetyBroken
 from lunanexa_simulation.sight import Sight
+from lunanexa_simulation.verdicts import SafetyBroken
 
 Invariant: TypeAlias = Callable[[Sight], str | None]
 

@@ -2,24 +2,20 @@
 
 from typing import Final
 
-import attrs
 import trio
 
 from lunanexa_adapters.asgi.control import build_control_app
 from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
 from lunanexa_adapters.asgi.root import Root
 from lunanexa_apps.controller.gateway.service import Gateway
-from lunanexa_apps.controller.gateway.settings import GatewaySettings
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.service import Controller, ControllerPorts, run_controller
-from lunanexa_core.commands import Begin
 from lunanexa_core.ids import SessionId
-from lunanexa_core.policy import Policy
 from lunanexa_ports.clock import Clock
-from lunanexa_ports.signing import Signer, Verifier
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
 from lunanexa_simulation.ids import SimulatedIds
+from lunanexa_simulation.installation import Installation
 from lunanexa_simulation.journal import JournalState, SimulatedJournal
 from lunanexa_simulation.life import ProcessLife
 from lunanexa_simulation.metrics import SimulatedMetrics
@@ -29,18 +25,6 @@ from lunanexa_simulation.workers import SimulatedWorkers
 
 HOST: Final = "controller"
 PORT: Final = 8400
-
-
-@attrs.frozen(kw_only=True)
-class Installation:
-    """What lies beside the store and outlives every process."""
-
-    begin: Begin
-    engine_secret: str
-    signer: Signer
-    verifier: Verifier
-    policy: Policy
-    gateway: GatewaySettings
 
 
 class ControllerHost:

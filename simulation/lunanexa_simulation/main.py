@@ -15,8 +15,9 @@ from typing import Any, Final, NoReturn
 
 import trio
 
-from lunanexa_simulation.run import Kept, Verdict
+from lunanexa_simulation.run import Kept
 from lunanexa_simulation.scenarios import SCENARIOS, Scenario
+from lunanexa_simulation.verdicts import Verdict
 
 SCHEMA: Final = "lunanexa.simulation.v1"
 STDOUT: Final = "-"

@@ -8,14 +8,12 @@ The clock is not Trio's autojump, under which a deadlock spins for ever: a drive
 other task is blocked, lets the checkers look, then jumps to the next deadline.
 """
 
-import enum
 import hashlib
 import math
-import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 import structlog
@@ -24,28 +22,12 @@ import trio.testing
 from trio._core import _run as scheduler
 
 from lunanexa_simulation.rng import Streams
+from lunanexa_simulation.tasks import open_shields, task_tree
 from lunanexa_simulation.trace import LogBuffer, Schedule, Trace, virtual_ms
+from lunanexa_simulation.verdicts import LivenessBroken, Verdict, detail_of, first_cause, problem_of, verdict_of
 
 _FLAG: Final = "_ALLOW_DETERMINISTIC_SCHEDULING"
 _SHUFFLER: Final = "_r"
-
-
-class Verdict(enum.Enum):
-    """How a run ended. The value is the exit code of ``lunanexa-sim``."""
-
-    HELD = 0
-    SAFETY_BROKEN = 1
-    LIVENESS_BROKEN = 2
-    CRASHED = 3
-    NOT_DETERMINISTIC = 4
-
-
-class SafetyBroken(AssertionError):
-    """Something happened that must never happen. The message begins with the name of what was broken."""
-
-
-class LivenessBroken(AssertionError):
-    """Something that must happen did not: within its time, within the horizon, or ever (deadlock)."""
 
 
 Check: TypeAlias = Callable[[], None]
@@ -154,12 +136,12 @@ def run_simulated(
         try:
             trio.run(loop, clock=clock, instruments=[schedule])  # noqa: TID251  # the one loop of a simulated world
         except BaseExceptionGroup as group:
-            broken = _first_cause(group)
+            broken = first_cause(group)
     return RunResult(
         seed=seed,
-        verdict=_verdict(broken),
-        problem=None if broken is None else _problem(broken),
-        detail="" if broken is None else _detail(broken),
+        verdict=verdict_of(broken),
+        problem=None if broken is None else problem_of(broken),
+        detail="" if broken is None else detail_of(broken),
         digest=hashlib.sha256(f"{trace.digest()} {schedule.digest()}".encode()).hexdigest(),
         virtual_ms=ended_ms,
         instants=run.instants,
@@ -227,85 +209,10 @@ class _Driver:
             self._end(LivenessBroken(f"{what}\n{task_tree()}"))
         elif math.isinf(step_s):
             # Something waits shielded for what will never come: the run is broken already, so it may be torn down.
-            _unshield(trio.lowlevel.current_root_task())
+            open_shields(trio.lowlevel.current_root_task())
         elif step_s > 0:
             self._clock.jump(step_s)
 
     def _end(self, broken: Exception) -> None:
         self.broken = broken
         self.world.cancel("the simulated run is broken")
-
-
-def _unshield(task: trio.lowlevel.Task | None) -> None:
-    """Opens every shield but the driver's."""
-    if task is None or task is trio.lowlevel.current_task():
-        return
-    status: Any = task._cancel_status
-    while status is not None:
-        status._scope.shield = False
-        status = status._parent
-    for nursery in task.child_nurseries:
-        for child in nursery.child_tasks:
-            _unshield(child)
-
-
-def task_tree() -> str:
-    """Every task of the running loop, and in which of its functions it waits."""
-    root = trio.lowlevel.current_root_task()
-    lines: list[str] = []
-    if root is not None:
-        _draw(root, 0, lines)
-    return "\n".join(lines)
-
-
-def _draw(task: trio.lowlevel.Task, depth: int, lines: list[str]) -> None:
-    frames = [frame for frame, _ in task.iter_await_frames()]
-    ours = [frame.f_code.co_qualname for frame in frames if not frame.f_globals["__name__"].startswith("trio.")]
-    waits_in = frames[-3:][0].f_code.co_name if frames else ""
-    lines.append(f"{'  ' * depth}{task.name.rpartition('.')[2]}: {' > '.join((*ours[-4:], waits_in))}")
-    for nursery in task.child_nurseries:
-        # A set: ordered by name here, since addresses would order it differently each time.
-        for child in sorted(nursery.child_tasks, key=lambda child: child.name):
-            _draw(child, depth + 1, lines)
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error
-
-
-def _first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """What decides the verdict. A broken invariant says more than the crashes that came of it."""
-    leaves = list(_leaves(group))
-    if any(not isinstance(leaf, Exception) for leaf in leaves):
-        raise group  # Ctrl-C and the like are not the world's doing.
-    return min(leaves, key=lambda leaf: _RANK.index(_verdict(leaf)))
-
-
-_RANK: Final = (Verdict.SAFETY_BROKEN, Verdict.CRASHED, Verdict.LIVENESS_BROKEN)
-
-
-def _verdict(broken: BaseException | None) -> Verdict:
-    match broken:
-        case None:
-            return Verdict.HELD
-        case SafetyBroken():
-            return Verdict.SAFETY_BROKEN
-        case LivenessBroken():
-            return Verdict.LIVENESS_BROKEN
-        case _:
-            return Verdict.CRASHED
-
-
-def _problem(broken: BaseException) -> str:
-    told = str(broken).partition("\n")[0]
-    return told if isinstance(broken, SafetyBroken | LivenessBroken) else f"{type(broken).__name__}: {told}"
-
-
-def _detail(broken: BaseException) -> str:
-    if isinstance(broken, LivenessBroken):
-        return str(broken).partition("\n")[2]
-    return "".join(traceback.format_exception(broken))

@@ -5,7 +5,7 @@ Times of two machines are never compared, so each machine has a clock of its own
 Every name, port and secret is drawn from the seed or written here.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -15,23 +15,24 @@ import trio
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.engine.settings import EngineSettings
-from lunanexa_core.commands import Begin
 from lunanexa_core.events import Liveness
-from lunanexa_core.ids import AssignmentId, ClusterId, DeploymentId, KeyId, NodeId, StartId, TenantId
-from lunanexa_core.keys import API_KEY_PREFIX, ApiKey, Role, derive_engine_key, secret_digest
+from lunanexa_core.ids import ClusterId, DeploymentId, NodeId, StartId
 from lunanexa_core.policy import Policy
 from lunanexa_core.workload import Receipt
 from lunanexa_simulation.checkers import Checkers
 from lunanexa_simulation.client import Answer, Client, Oracle
 from lunanexa_simulation.clock import EPOCH_WALL_MS, SimulatedClock
-from lunanexa_simulation.controller_host import HOST, PORT, ControllerHost, Installation
+from lunanexa_simulation.controller_host import HOST, PORT, ControllerHost
 from lunanexa_simulation.disk import SimulatedDisk
-from lunanexa_simulation.engine_program import BINARY, LOG_SECRET, MODEL
+from lunanexa_simulation.engine_program import BINARY, MODEL
+from lunanexa_simulation.eyes import Eyes
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
 from lunanexa_simulation.ids import SimulatedIds
+from lunanexa_simulation.installation import PROMPT_SECRET, Installation, Secrets
 from lunanexa_simulation.journal import JournalState
 from lunanexa_simulation.node_host import NodeHost
-from lunanexa_simulation.run import LivenessBroken, Run, SafetyBroken
+from lunanexa_simulation.promises import Promises
+from lunanexa_simulation.run import Run
 from lunanexa_simulation.sight import Sight
 from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
 
@@ -40,8 +41,6 @@ SERVED_NAME: Final = "reference"
 DEPLOYMENT: Final = "tiny"
 TOKENS: Final = 64
 """What every answer has."""
-PROMPT_SECRET: Final = "violet-harbour-7302"
-"""Stands in every prompt, and may stand nowhere else."""
 
 
 @attrs.frozen(kw_only=True)
@@ -60,30 +59,22 @@ class WorldPlan:
     """How long a killed process stays in the kernel's hands."""
 
 
-class World:
+class World(Promises):
     """Made by :func:`open_world`."""
 
     def __init__(self, run: Run, nursery: trio.Nursery, plan: WorldPlan) -> None:
-        self.run = run
+        super().__init__(run)
         self.plan = plan
         self._nursery = nursery
         self.network = SimulatedNetwork(nursery, run.streams, latency_ms=plan.latency_ms)
         clock = SimulatedClock(mono_ms=1_000_000, wall_ms=EPOCH_WALL_MS)
-        secrets = SimulatedIds(run.streams.stream("installation"), clock)
-        self.api_key = API_KEY_PREFIX + secrets.secret()
-        self.operator_token = secrets.secret()
-        self.engine_secret = secrets.secret()
-        keyring = SimulatedKeyring()
+        ids = SimulatedIds(run.streams.stream("installation"), clock)
         names = [NodeId(f"sim-dgx-{number}") for number in range(1, plan.nodes + 1)]
-        bearers = {name: secrets.secret() for name in names}
+        self.secrets = Secrets.draw(ids, names)
+        keyring = SimulatedKeyring()
         installation = Installation(
-            begin=Begin(
-                cluster=ClusterId(secrets.new("cl")),
-                version="simulated",
-                keys=(self._key("key_client", self.api_key, Role.INFERENCE), self._operator_key()),
-                nodes=tuple((name, secret_digest(bearer)) for name, bearer in bearers.items()),
-            ),
-            engine_secret=self.engine_secret,
+            begin=self.secrets.begin(ClusterId(ids.new("cl"))),
+            engine_secret=self.secrets.engine,
             signer=keyring.new_key(run.streams.stream("controller/key")),
             verifier=SimulatedVerifier(keyring),
             policy=plan.policy,
@@ -109,7 +100,7 @@ class World:
                 keyring=keyring,
                 name=name,
                 number=number,
-                bearer=bearers[name],
+                bearer=self.secrets.bearers[name],
                 sync_ms=plan.sync_ms,
                 linger_ms=plan.linger_ms,
             )
@@ -119,21 +110,16 @@ class World:
             SimulatedHttpClient(self.network, "client"),
             host=HOST,
             port=PORT,
-            api_key=self.api_key,
+            api_key=self.secrets.api_key,
             trace=run.trace,
             name="client",
         )
         self.oracle = Oracle(EngineSettings(names=(SERVED_NAME,)), MODEL)
         self.checkers = Checkers(self.sight, asked=run.asked)
-        self._logs_read = 0
-        self._bearers = bearers
-        self._connect_sight()
+        self._eyes = Eyes(run, self.checkers, controller=self.controller, nodes=self.nodes, secrets=self.secrets)
+        run.checks.append(self._look)
 
     # --- what scenarios do ---
-
-    def trace(self, event: str) -> None:
-        """One line of the trace, in the name of the scenario."""
-        self.run.trace.record("world", event)
 
     async def start(self) -> None:
         """Powers everything on; returns when the controller serves and every node has enrolled."""
@@ -183,7 +169,7 @@ class World:
 
     async def operate(self, method: str, target: str, body: object = None) -> tuple[int, Any]:
         """A call of the operator plane."""
-        return await self.client.call(method, target, self.operator_token, body)
+        return await self.client.call(method, target, self.secrets.operator_token, body)
 
     def prompt(self, about: str, **more: object) -> dict[str, object]:
         """The body of a chat request. What it says is planted: it may be shown nowhere."""
@@ -212,52 +198,10 @@ class World:
             await self.until("the streams run", lambda: self.client.begun == running, within_ms=60_000)
             yield ended
 
-    async def dither(self, about: str, at_most_ms: int) -> None:
-        """Lets some time pass; the seed says how much."""
-        await trio.sleep(self.run.streams.stream(f"dither/{about}").randint(0, at_most_ms) / 1_000)
-
-    def check(self, name: str, holds: bool, told: object = None) -> None:
-        """A promise of the scenario that must hold now."""
-        self.run.promise(name, holds)
-        if not holds:
-            raise SafetyBroken(f"{name}: {told}")
-
     def check_answer(self, name: str, body: Mapping[str, Any], answer: Answer) -> None:
         """The answer's text is what the engine says, or where it was cut a beginning of it."""
         fault = self.oracle.fault(body, answer)
         self.check(name, fault is None, fault)
-
-    async def until(self, name: str, holds: Callable[[], bool], *, within_ms: int) -> None:
-        """A promise that must come true in time; it is looked at each quiescent instant."""
-        came = trio.Event()
-
-        def look() -> None:
-            if holds():
-                came.set()
-
-        self.run.checks.append(look)
-        try:
-            with trio.move_on_after(within_ms / 1_000):
-                await came.wait()
-        finally:
-            self.run.checks.remove(look)
-        self._in_time(name, came.is_set(), within_ms)
-
-    async def until_told(
-        self, name: str, probe: Callable[[], Awaitable[bool]], *, within_ms: int, every_ms: int = 250
-    ) -> None:
-        """A promise that only asking can tell."""
-        came = False
-        with trio.move_on_after(within_ms / 1_000):
-            while not came:
-                came = await probe()
-                await trio.sleep(0 if came else every_ms / 1_000)
-        self._in_time(name, came, within_ms)
-
-    def _in_time(self, name: str, came: bool, within_ms: int) -> None:
-        self.run.promise(name, came)
-        if not came:
-            raise LivenessBroken(f"{name}: not within {within_ms} virtual ms")
 
     # --- what scenarios see ---
 
@@ -281,57 +225,9 @@ class World:
         reports = list(self.kernel.state.replicas.values())
         return reports[0].start if reports else None
 
-    # --- what checkers see ---
-
-    def _connect_sight(self) -> None:
-        self.sight.secrets = {
-            "the API key": self.api_key,
-            "the operator token": self.operator_token,
-            "the engine secret": self.engine_secret,
-            "a prompt": PROMPT_SECRET,
-            "an engine's log": LOG_SECRET,
-            **{f"the key of {name}": bearer for name, bearer in self._bearers.items()},
-        }
-        self.sight.fences = self._fences
-        self.sight.running = self._running
-        self.sight.new_texts = self._new_texts
-        self.run.checks.append(self._look)
-
     def _look(self) -> None:
-        if self._nursery.cancel_scope.cancel_called:
-            return  # A world that is torn down keeps no promises.
-        self._plant_engine_keys()
-        self.checkers.look()
-
-    def _plant_engine_keys(self) -> None:
-        if self.sight.kernel is None:
-            return
-        for assignment in self.sight.kernel.state.assignments.values():
-            name = f"the engine key of {assignment.assignment} in generation {assignment.generation}"
-            if name not in self.sight.secrets:
-                key = derive_engine_key(self.engine_secret, assignment.assignment, assignment.generation)
-                self.sight.secrets = {**self.sight.secrets, name: key}
-
-    def _fences(self) -> Mapping[str, tuple[int, int]]:
-        return {node.name: fence for node in self.nodes if (fence := node.accepted()) is not None}
-
-    def _running(self) -> Sequence[tuple[AssignmentId, StartId]]:
-        return [pair for node in self.nodes for pair in node.running()]
-
-    def _new_texts(self) -> Sequence[tuple[str, str]]:
-        lines = self.run.logs.since(self._logs_read)
-        self._logs_read = self.run.logs.written
-        metrics = self.controller.metrics.render()[1].decode()
-        return [*(("a log line", line) for line in lines), ("the metrics", metrics)]
-
-    @staticmethod
-    def _key(name: str, secret: str, role: Role) -> ApiKey:
-        return ApiKey(
-            key=KeyId(name), tenant=TenantId("default"), digest=secret_digest(secret), roles=frozenset({role})
-        )
-
-    def _operator_key(self) -> ApiKey:
-        return self._key("key_operator", self.operator_token, Role.OPERATOR)
+        if not self._nursery.cancel_scope.cancel_called:  # A world that is torn down keeps no promises.
+            self._eyes.look()
 
 
 @asynccontextmanager

@@ -1,5 +1,6 @@
 """Files that are whole or absent, and the lock of a data directory."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from lunanexa_adapters.files.atomic import create_atomic, remove_durably, write_atomic
-from lunanexa_adapters.files.lock import HeldLock, LockHeld, describe_holder, hold_lock
+from lunanexa_adapters.files.lock import FileLock, describe_holder, hold_lock
 from lunanexa_adapters.files.mounts import file_system_type, network_type
+from lunanexa_adapters.files.private_files import LocalPrivateFiles
 from lunanexa_ports.errors import PortFault, PortUnavailable
+from lunanexa_ports.private_files import FILE_BYTES_MAX, LockHeld
 
 
 def names(directory: Path) -> list[str]:
@@ -58,19 +61,45 @@ def test_remove_twice_is_once(tmp_path: Path) -> None:
     path.touch()
     remove_durably(path)
     remove_durably(path)
+    remove_durably(tmp_path / "no" / "folder")
     assert names(tmp_path) == []
+
+
+def test_a_private_file_that_others_could_read_becomes_its_owners(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(b"data")
+    path.chmod(0o644)
+    assert LocalPrivateFiles(tmp_path).read("secret") == b"data"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_private_files_that_are_none(tmp_path: Path) -> None:
+    """None of them keeps a reader waiting or takes its memory."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "long").write_bytes(bytes(FILE_BYTES_MAX + 1))
+    files = LocalPrivateFiles(tmp_path)
+    for name in ("pipe", "folder", "long"):
+        with pytest.raises(PortFault, match=f"{tmp_path / name} .*: move it away"):
+            files.read(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "../secret", "a/../../secret", "/etc/passwd"])
+def test_a_name_never_leaves_the_folder(tmp_path: Path, name: str) -> None:
+    with pytest.raises(AssertionError):
+        LocalPrivateFiles(tmp_path / "data").read(name)
 
 
 def test_one_holder_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "data" / "lock"
     held = hold_lock(path, "lunanexa-controller (pid 1)")
-    assert isinstance(held, HeldLock)
+    assert isinstance(held, FileLock)
     assert path.stat().st_mode & 0o777 == 0o600
     assert hold_lock(path, "another") == LockHeld("lunanexa-controller (pid 1)")
     held.release()
     held.release()
     again = hold_lock(path, "another")
-    assert isinstance(again, HeldLock)
+    assert isinstance(again, FileLock)
     with again:
         assert hold_lock(path, "a third") == LockHeld("another")
     with pytest.raises(PortUnavailable):
@@ -94,7 +123,7 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
         process.kill()
     assert process.returncode == -9
     held = hold_lock(path, "me")
-    assert isinstance(held, HeldLock)
+    assert isinstance(held, FileLock)
     held.release()
 
 

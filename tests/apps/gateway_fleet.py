@@ -292,9 +292,7 @@ async def fleet(
         keys=(key or api_key(), *more_keys),
         nodes=tuple((node, secret_digest(NODE_SECRET)) for node in (*NODES, NEWCOMER)),
     )
-    async with trio.open_nursery() as world:
-        kernel = Kernel(SimulatedJournal(disk.mount()), clock, policy or Policy())
-        await world.start(kernel.run, begin)
+    async with _kernel(disk, clock, policy or Policy(), begin) as kernel, trio.open_nursery() as world:
         dispatch = KernelDispatch(kernel, SECRET)
         network = SimulatedNetwork(world, streams)
         for number, replica in enumerate(replicas):
@@ -323,6 +321,16 @@ async def fleet(
             clock=clock,
         )
         world.cancel_scope.cancel("the test is over")
+
+
+@asynccontextmanager
+async def _kernel(disk: SimulatedDisk, clock: SimulatedClock, policy: Policy, begin: Begin) -> AsyncIterator[Kernel]:
+    """It ends after everybody who may still ask it something."""
+    kernel = Kernel(SimulatedJournal(disk.mount()), clock, policy)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(kernel.run, begin)
+        yield kernel
+        nursery.cancel_scope.cancel("the test is over")
 
 
 def reference(number: int = 0, **settings: Any) -> AsgiApplication:

@@ -18,17 +18,20 @@ import trio
 from click.testing import CliRunner, Result
 from rich.console import Console
 
+from lunanexa_adapters.files.private_files import LocalPrivateFiles
 from lunanexa_apps.cli import check_config, invoke, status, up, version
 from lunanexa_apps.cli.completion import Measures
 from lunanexa_apps.cli.status_page import status_page
 from lunanexa_apps.cli.tools import Tools, printable
 from lunanexa_apps.cli.up_screen import Announcer, ForgivingScreen, PlainScreen, TerminalScreen, curl, panel
-from lunanexa_apps.up.installation import prepare_installation, take_lock
+from lunanexa_apps.installation import API_KEY, UP_LOCK, prepare_installation, write_address
+from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.up.screen import Announcement, Failure
 from lunanexa_apps.up.supervisor import ChildEnded
 from lunanexa_core.outcomes import Outcome, Refusal, error_document
 from lunanexa_ports.children import Children
 from lunanexa_ports.http_client import HttpBroken, HttpRequest, HttpUnreachable
+from lunanexa_ports.private_files import LockHeld, PrivateFiles
 from tests.apps.scripted_http import Reply, ScriptedHttp
 from tests.apps.test_installation import CountedIds
 
@@ -138,7 +141,16 @@ def tools(server: Callable[[HttpRequest], Reply]) -> Tools:
     def no_children() -> AbstractContextManager[Children]:
         raise AssertionError("not used")
 
-    return Tools(run=run, make_http=lambda: ScriptedHttp(server), make_ids=CountedIds, make_children=no_children)
+    def make_files(folder: str) -> PrivateFiles:
+        return LocalPrivateFiles(Path(folder))
+
+    return Tools(
+        run=run,
+        make_http=lambda: ScriptedHttp(server),
+        make_ids=CountedIds,
+        make_children=no_children,
+        make_files=make_files,
+    )
 
 
 def call(
@@ -206,8 +218,9 @@ def test_status_of_something_that_says_little() -> None:
 
 
 def test_status_uses_the_installation_of_this_machine(tmp_path: Path) -> None:
-    installation = prepare_installation(str(tmp_path), CountedIds())
-    Path(installation.layout.listen).write_text('{"host": "127.0.0.1", "port": 8444, "base_url": "x"}')
+    files = LocalPrivateFiles(tmp_path)
+    installation = prepare_installation(files, CountedIds())
+    write_address(files, HostPort("127.0.0.1", 8444))
 
     def server(request: HttpRequest) -> Reply:
         assert (request.host, request.port) == ("127.0.0.1", 8444)
@@ -404,11 +417,54 @@ def test_up_refuses_before_anything_starts(
 
 
 def test_up_names_who_runs_the_installation(tmp_path: Path) -> None:
-    lock = take_lock(str(tmp_path))
-    result = call(up.command, "--data-dir", str(tmp_path))
+    lock = LocalPrivateFiles(tmp_path).lock(UP_LOCK, f"process {os.getpid()}")
+    assert not isinstance(lock, LockHeld)
+    with lock:
+        result = call(up.command, "--data-dir", str(tmp_path))
     assert result.exit_code == 75
     assert f"is run by process {os.getpid()} already" in result.stderr
-    lock.__exit__(None, None, None)  # type: ignore[union-attr]  # it was free
+
+
+def test_up_writes_who_runs_the_installation_into_its_lock(tmp_path: Path) -> None:
+    seen: list[object] = []
+    files = LocalPrivateFiles(tmp_path)
+
+    def look(_: HttpRequest) -> Reply:
+        seen.append(files.lock(UP_LOCK, "somebody else"))
+        raise HttpUnreachable("refused")
+
+    adopt = ("--listen", "127.0.0.1:0", "--adopt", "http://127.0.0.1:1")
+    assert call(up.command, "--data-dir", str(tmp_path), *adopt, server=look).exit_code == 64
+    assert seen == [LockHeld(f"process {os.getpid()}")]
+    lock = files.lock(UP_LOCK, "somebody else")
+    assert not isinstance(lock, LockHeld), "the lock ends with the command"
+    lock.release()
+
+
+def test_up_in_a_place_that_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = call(up.command, "--data-dir", str(tmp_path / "file" / "data"))
+    assert result.exit_code == 78
+    assert str(tmp_path / "file" / "data") in result.stderr
+    assert "choose another --data-dir" in result.stderr
+
+
+def test_up_refuses_a_weak_secret_with_its_file(tmp_path: Path) -> None:
+    files = LocalPrivateFiles(tmp_path)
+    files.replace(API_KEY, b"short")
+    for command in (up.command, status.command):
+        result = call(
+            command, "--data-dir", str(tmp_path), *(["--listen=127.0.0.1:0"] if command is up.command else [])
+        )
+        assert result.exit_code == 78
+        assert f"{files.place(API_KEY)}: the secret is shorter than 32 characters; remove the file" in result.stderr
+
+
+@pytest.mark.parametrize("path", ["", "/"])
+def test_a_ready_file_must_be_a_file(tmp_path: Path, path: str) -> None:
+    result = call(up.command, "--data-dir", str(tmp_path), "--ready-file", path)
+    assert result.exit_code == 2
+    assert "--ready-file: name a file" in result.stderr
 
 
 ANNOUNCEMENT = Announcement(

@@ -1,25 +1,37 @@
-"""The data directory: secrets made once, private, and one runner at a time."""
+"""An installation: secrets made once, weak ones refused, and what its processes tell each other in files."""
 
 import json
-import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
-from lunanexa_apps.up.installation import (
-    Holder,
-    InstallationFault,
-    UpLock,
+from lunanexa_adapters.files.private_files import LocalPrivateFiles
+from lunanexa_apps.controller.secrets import keys_of, nodes_of
+from lunanexa_apps.installation import (
+    API_KEY,
+    CONTROLLER_KEY,
+    ENGINE_SECRET,
+    LISTEN,
+    LOCAL_NODE,
+    NODE_KEY,
+    OPERATOR_TOKEN,
+    keep_secrets,
     prepare_installation,
     read_address,
+    read_controller_key,
     read_installation,
-    take_lock,
+    write_address,
 )
+from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.up.ready_file import ReadyFacts, ReadyFile
+from lunanexa_core.keys import Role, secret_digest
+from lunanexa_ports.errors import PortFault, PortUnavailable
 from lunanexa_ports.ids import IdSource
+from lunanexa_simulation.private_files import PrivateFolder, SimulatedPrivateFiles
+
+SECRETS = (API_KEY, OPERATOR_TOKEN, NODE_KEY, ENGINE_SECRET)
 
 
 class CountedIds(IdSource):
@@ -39,81 +51,135 @@ class CountedIds(IdSource):
         raise AssertionError("not used")
 
 
-def mode(path: str) -> int:
-    return stat.S_IMODE(os.stat(path).st_mode)
+@pytest.fixture
+def folder() -> PrivateFolder:
+    return PrivateFolder(path="/data")
 
 
-def test_secrets_are_made_once_and_private(tmp_path: Path) -> None:
-    data_dir = str(tmp_path / "a" / "data")
-    first = prepare_installation(data_dir, CountedIds())
-    again = prepare_installation(data_dir, CountedIds())
-    layout = first.layout
-    assert first.fresh
-    assert not again.fresh
-    assert (first.api_key, first.operator_token) == (again.api_key, again.operator_token)
+@pytest.fixture
+def files(folder: PrivateFolder) -> SimulatedPrivateFiles:
+    return SimulatedPrivateFiles(folder)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_secrets_are_made_once(files: SimulatedPrivateFiles, folder: PrivateFolder) -> None:
+    first = prepare_installation(files, CountedIds())
+    held = dict(folder.files)
+    later = CountedIds()
+    later.made = 50
+    assert prepare_installation(files, later) == read_installation(files) == first
+    assert folder.files == held
     assert first.api_key.startswith("lnx_")
     assert len(first.api_key) == 4 + 43
-    for path in (layout.api_key, layout.operator_token, layout.node_key, layout.controller_key):
-        assert mode(path) == 0o600
-    assert mode(data_dir) == 0o700
-    assert Path(layout.node_key).read_text() == Path(layout.controller_key).read_text()
+    assert (first.api_key_file, first.operator_token_file) == (f"/data/{API_KEY}", f"/data/{OPERATOR_TOKEN}")
+    assert set(held) == {*SECRETS, CONTROLLER_KEY}
+    assert held[NODE_KEY] == held[CONTROLLER_KEY]
     assert first.api_key not in repr(first)
-    assert read_installation(data_dir) == again
+    assert first.operator_token not in repr(first)
 
 
-def test_loose_permissions_are_tightened(tmp_path: Path) -> None:
-    layout = prepare_installation(str(tmp_path), CountedIds()).layout
-    os.chmod(layout.api_key, 0o644)
-    assert prepare_installation(str(tmp_path), CountedIds()).layout == layout
-    assert mode(layout.api_key) == 0o600
+def test_a_controller_alone_makes_its_own_and_up_goes_on_with_them(files: SimulatedPrivateFiles) -> None:
+    secrets = keep_secrets(files, CountedIds())
+    assert len(set(attrs.astuple(secrets))) == 4
+    assert files.read(CONTROLLER_KEY) is None
+    with pytest.raises(PortFault, match="copy the controller's node_key there"):
+        read_controller_key(files)
+    later = CountedIds()
+    later.made = 50
+    assert prepare_installation(files, later).api_key == secrets.api_key
+    assert read_controller_key(files) == secrets.node_key
+    assert keep_secrets(files, later) == secrets
+    assert secrets.engine_secret not in repr(secrets)
 
 
-def test_weak_and_contradicting_secrets_are_refused(tmp_path: Path) -> None:
-    layout = prepare_installation(str(tmp_path), CountedIds()).layout
-    Path(layout.controller_key).write_text("Z" + Path(layout.node_key).read_text())
-    with pytest.raises(InstallationFault, match="differ"):
-        prepare_installation(str(tmp_path), CountedIds())
-    Path(layout.api_key).write_text("short\n")
-    with pytest.raises(InstallationFault, match="shorter than 32 characters") as caught:
-        prepare_installation(str(tmp_path), CountedIds())
+def test_the_kernel_gets_digests(files: SimulatedPrivateFiles) -> None:
+    secrets = keep_secrets(files, CountedIds())
+    api_key, operator = keys_of(secrets)
+    assert (api_key.digest, api_key.roles) == (secret_digest(secrets.api_key), frozenset({Role.INFERENCE}))
+    assert (operator.digest, operator.roles) == (secret_digest(secrets.operator_token), frozenset({Role.OPERATOR}))
+    assert nodes_of(secrets) == ((LOCAL_NODE, secret_digest(secrets.node_key)),)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_weak_secret_is_refused_with_its_file_and_the_fix(files: SimulatedPrivateFiles, name: str) -> None:
+    files.replace(name, b"short\n")
+    with pytest.raises(PortFault, match="shorter than 32 characters; remove the file") as caught:
+        prepare_installation(files, CountedIds())
+    assert files.place(name) in str(caught.value)
     assert "short\n" not in str(caught.value)
 
 
-def test_no_installation(tmp_path: Path) -> None:
-    assert read_installation(str(tmp_path)) is None
+def test_equal_secrets_are_refused(files: SimulatedPrivateFiles) -> None:
+    secrets = keep_secrets(files, CountedIds())
+    files.replace(OPERATOR_TOKEN, secrets.api_key.encode())
+    with pytest.raises(PortFault, match="equals the one in") as caught:
+        keep_secrets(files, CountedIds())
+    assert files.place(OPERATOR_TOKEN) in str(caught.value)
+    assert secrets.api_key not in str(caught.value)
 
 
-def test_a_place_that_is_no_folder(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("")
-    with pytest.raises(InstallationFault, match="choose another --data-dir"):
-        prepare_installation(str(file / "data"), CountedIds())
-    with pytest.raises(InstallationFault, match="choose another --data-dir"):
-        take_lock(str(file / "data"))
+def test_a_node_with_another_key_is_refused(files: SimulatedPrivateFiles) -> None:
+    prepare_installation(files, CountedIds())
+    files.replace(CONTROLLER_KEY, b"Z" + (files.read(NODE_KEY) or b""))
+    with pytest.raises(PortFault, match="differ; remove the first"):
+        prepare_installation(files, CountedIds())
+    files.replace(CONTROLLER_KEY, b"short")
+    with pytest.raises(PortFault, match="shorter than 32 characters; copy the controller's node_key there"):
+        read_controller_key(files)
 
 
-def test_the_address_of_a_controller_that_ran(tmp_path: Path) -> None:
-    layout = prepare_installation(str(tmp_path), CountedIds()).layout
-    assert read_address(layout) is None
-    for text in ("", "[]", '{"host": 1, "port": 2}', '{"host": "h"}'):
-        Path(layout.listen).write_text(text)
-        assert read_address(layout) is None
-    Path(layout.listen).write_text(json.dumps({"host": "127.0.0.1", "port": 9, "base_url": "http://127.0.0.1:9/v1"}))
-    assert read_address(layout) == ("127.0.0.1", 9)
+def test_of_two_that_start_at_once_both_have_the_first_ones_secrets(folder: PrivateFolder) -> None:
+    class Late(SimulatedPrivateFiles):
+        """Another process creates each file between the look and the making."""
+
+        def create(self, name: str, data: bytes) -> bool:
+            assert super().create(name, b"the other one's: " + data)
+            return super().create(name, data)
+
+    secrets = keep_secrets(Late(folder), CountedIds())
+    assert all(secret.startswith("the other one's: ") for secret in attrs.astuple(secrets))
 
 
-def test_one_runner_at_a_time(tmp_path: Path) -> None:
-    data_dir = str(tmp_path)
-    script = f"from lunanexa_apps.up.installation import take_lock; print(take_lock({data_dir!r}))"
-    lock = take_lock(data_dir)
-    assert isinstance(lock, UpLock)
-    with lock:
-        told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-        assert told.strip() == f"process {os.getpid()}"
-    again = take_lock(data_dir)
-    assert isinstance(again, UpLock)
-    again.__exit__(None, None, None)
-    assert str(Holder(None)) == "another process"
+def test_no_installation(files: SimulatedPrivateFiles) -> None:
+    assert read_installation(files) is None
+    prepare_installation(files, CountedIds())
+    files.remove(OPERATOR_TOKEN)
+    with pytest.raises(PortFault, match="operator_token is missing"):
+        read_installation(files)
+
+
+def test_a_folder_that_is_not_there(files: SimulatedPrivateFiles, folder: PrivateFolder) -> None:
+    folder.unavailable = True
+    with pytest.raises(PortUnavailable, match=API_KEY):
+        prepare_installation(files, CountedIds())
+    with pytest.raises(PortUnavailable, match=API_KEY):
+        read_installation(files)
+
+
+def test_the_address_of_a_controller_that_runs(files: SimulatedPrivateFiles) -> None:
+    assert read_address(files) is None
+    for data in (b"", b"[]", b"\xff", b'{"host": 1, "port": 2}', b'{"host": "h"}'):
+        files.replace(LISTEN, data)
+        assert read_address(files) is None
+    assert write_address(files, HostPort("127.0.0.1", 9)) == "http://127.0.0.1:9/v1"
+    assert read_address(files) == HostPort("127.0.0.1", 9)
+    assert write_address(files, HostPort("::1", 9)) == "http://[::1]:9/v1"
+    assert json.loads(files.read(LISTEN) or b"") == {"host": "::1", "port": 9, "base_url": "http://[::1]:9/v1"}
+
+
+def test_on_a_disk_everything_is_the_owners(tmp_path: Path) -> None:
+    data_dir = tmp_path / "a" / "data"
+    files = LocalPrivateFiles(data_dir)
+    installation = prepare_installation(files, CountedIds())
+    for name in (*SECRETS, CONTROLLER_KEY):
+        assert mode(data_dir / name) == 0o600
+    assert mode(data_dir) == mode(data_dir / "controller" / "secrets") == 0o700
+    (data_dir / API_KEY).chmod(0o644)
+    assert prepare_installation(files, CountedIds()) == installation
+    assert mode(data_dir / API_KEY) == 0o600
 
 
 FACTS = ReadyFacts(
@@ -128,12 +194,12 @@ FACTS = ReadyFacts(
 def test_the_ready_file(tmp_path: Path) -> None:
     path = tmp_path / "ready.json"
     path.write_text("left by a predecessor")
-    ready = ReadyFile(str(path))
+    ready = ReadyFile(LocalPrivateFiles(tmp_path), "ready.json")
     ready.remove()
     ready.remove()
     assert not path.exists()
     ready.write(FACTS)
-    assert mode(str(path)) == 0o600
+    assert mode(path) == 0o600
     assert json.loads(path.read_text()) == {
         "base_url": "http://127.0.0.1:8400/v1",
         "api_key": "lnx_a",
@@ -148,12 +214,7 @@ def test_the_ready_file(tmp_path: Path) -> None:
     assert "lnx_a" not in repr(FACTS)
 
 
-def test_no_ready_file_was_asked_for() -> None:
-    ready = ReadyFile(None)
-    ready.write(FACTS)
-    ready.remove()
-
-
 def test_a_ready_file_that_can_not_be_written(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No such file"):
-        ReadyFile(str(tmp_path / "no" / "where")).write(FACTS)
+    (tmp_path / "file").touch()
+    with pytest.raises(PortUnavailable, match=r"ready\.json"):
+        ReadyFile(LocalPrivateFiles(tmp_path / "file"), "ready.json").write(FACTS)

@@ -3,17 +3,16 @@
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
+from lunanexa_apps.installation import Installation
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.up.engine_choice import EngineChoice
-from lunanexa_apps.up.installation import Installation, Layout
+from lunanexa_apps.up.ready_file import ReadyFile
 from lunanexa_apps.up.screen import Announcement, Failure, Screen
 from lunanexa_apps.up.service import UpPlan, run_up
 from lunanexa_apps.up.supervisor import ChildEnded
@@ -22,6 +21,7 @@ from lunanexa_core.ids import Alias
 from lunanexa_ports.children import ChildOrder
 from lunanexa_ports.http_client import HttpRequest, HttpUnreachable
 from lunanexa_simulation.children import SimulatedChild, SimulatedChildren, serve_until_terminated
+from lunanexa_simulation.private_files import PrivateFolder, SimulatedPrivateFiles
 from tests.apps.scripted_http import Reply, ScriptedHttp
 
 Program = Callable[[SimulatedChild], Awaitable[int]]
@@ -67,7 +67,7 @@ class Rig:
     """Everything around ``run_up``. The controller answers while its process lives; the engine's state is set
     by the test."""
 
-    def __init__(self, nursery: trio.Nursery, tmp_path: Path, clock: MockClock) -> None:
+    def __init__(self, nursery: trio.Nursery, clock: MockClock) -> None:
         self.clock = clock
         self.programs: dict[str, Program] = {"controller": serve_until_terminated, "node": serve_until_terminated}
         self.children = SimulatedChildren(nursery, self.programs)
@@ -86,11 +86,16 @@ class Rig:
         self.in_flight = [0]
         self.deployed: dict[str, Any] | None = None
         self.refuse_deployment: Reply | None = None
-        self.ready_file = tmp_path / "ready.json"
+        self.folder = PrivateFolder(path="/run")
         self.code: int | None = None
-        layout = Layout(str(tmp_path))
         self.plan = UpPlan(
-            installation=Installation(layout=layout, api_key="lnx_key", operator_token="operator"),
+            data_dir="/data",
+            installation=Installation(
+                api_key="lnx_key",
+                operator_token="operator",
+                api_key_file="/data/api_key",
+                operator_token_file="/data/operator_token",
+            ),
             listen=HostPort("0.0.0.0", 8400),
             choice=EngineChoice(
                 alias=Alias("moon"),
@@ -99,7 +104,6 @@ class Rig:
             ),
             controller=ChildOrder(name="controller", argv=("controller",), environment={}),
             node=ChildOrder(name="node", argv=("node",), environment={}),
-            ready_file=str(self.ready_file),
         )
 
     async def run(self) -> None:
@@ -110,19 +114,20 @@ class Rig:
                 http=self.http,
                 interrupts=self.interrupts,
                 screen=self.screen,
+                ready_file=ReadyFile(SimulatedPrivateFiles(self.folder), "ready.json"),
             )
 
     @contextmanager
     def finished(self, code: int) -> Iterator[None]:
         yield
         assert self.code == code
-        assert not self.ready_file.exists()
+        assert self.folder.files == {}
 
     def alive(self, name: str) -> list[SimulatedChild]:
         return [child for child in self.children.started if child.order.name == name and child.running]
 
     def ready(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.ready_file.read_text())
+        document: dict[str, Any] = json.loads(self.folder.files["ready.json"])
         return document
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -164,8 +169,8 @@ def reply(document: object) -> Reply:
 
 
 @pytest.fixture
-def rig(nursery: trio.Nursery, tmp_path: Path, clock: MockClock) -> Rig:
-    return Rig(nursery, tmp_path, clock)
+def rig(nursery: trio.Nursery, clock: MockClock) -> Rig:
+    return Rig(nursery, clock)
 
 
 async def test_it_serves_drains_and_ends_in_order(rig: Rig, clock: MockClock) -> None:
@@ -224,7 +229,7 @@ async def test_a_second_interrupt_stops_at_once(rig: Rig, clock: MockClock) -> N
             await trio.sleep(1)
             began = clock.current_time()
             rig.send.send_nowait(2)
-    assert clock.current_time() - began < 5
+    assert clock.current_time() - began < 6
     controller, node = rig.children.started
     assert node.interrupts == 1, "the agent is hurried before it is killed: only it knows the engines"
     assert await node.wait() == -9
@@ -360,10 +365,41 @@ async def test_a_deployment_waits_for_a_store_that_is_not_there_yet(rig: Rig, cl
             rig.send.send_nowait(2)
 
 
-async def test_a_ready_file_that_can_not_be_written(rig: Rig, clock: MockClock) -> None:
-    rig.plan = attrs.evolve(rig.plan, ready_file=str(rig.ready_file / "no" / "where"))
+async def test_a_ready_file_that_can_not_be_reached(rig: Rig, clock: MockClock) -> None:
+    rig.folder.unavailable = True
     with rig.finished(73):
         await rig.run()
     assert rig.screen.failure is not None
+    assert "/run/ready.json" in rig.screen.failure.message
     assert rig.screen.failure.hint == "check --ready-file"
+    assert rig.children.started == []
+    assert clock.current_time() < 10
+
+
+async def test_a_ready_file_that_can_not_be_written_any_more(rig: Rig, clock: MockClock) -> None:
+    """What it said would be wrong from now on, so that serving ends; in order, as ever."""
+    rig.in_flight = [1, 0]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.run)
+        await rig.screen.served.wait()
+        rig.folder.unavailable = True
+        rig.replica["pid"] = 88
+    assert rig.code == 73
+    assert rig.screen.failure is not None
+    assert rig.screen.failure.hint == "check --ready-file"
+    assert [await child.wait() for child in rig.children.started] == [0, 0]
+    assert clock.current_time() < 10
+
+
+async def test_a_ready_file_that_can_not_be_removed(rig: Rig, clock: MockClock) -> None:
+    """The stop is in order; only its status tells."""
+    rig.in_flight = [1, 0]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.run)
+        await rig.screen.served.wait()
+        rig.folder.unavailable = True
+        rig.send.send_nowait(2)
+    assert rig.code == 73
+    assert rig.in_flight == [0], "what was in flight was waited for"
+    assert [await child.wait() for child in rig.children.started] == [0, 0]
     assert clock.current_time() < 10

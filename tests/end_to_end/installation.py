@@ -209,16 +209,20 @@ def receipt_of(ready: Ready, workload: str) -> dict[str, Any]:
     return receipt
 
 
+def ask(ready: Ready) -> httpx2.Response:
+    """A short chat."""
+    return httpx2.post(
+        f"{ready.base_url}/chat/completions",
+        headers={"authorization": f"Bearer {ready.api_key}"},
+        json={"model": ready.model, "messages": [QUESTION], "max_tokens": 4, "seed": 1},
+        timeout=LIMIT_S,
+    )
+
+
 def answers(ready: Ready) -> bool:
     """Whether a call succeeds now. Anything but an answer or an honest 'not now' fails the test."""
-    body = {"model": ready.model, "messages": [QUESTION], "max_tokens": 4, "seed": 1}
     try:
-        answer = httpx2.post(
-            f"{ready.base_url}/chat/completions",
-            headers={"authorization": f"Bearer {ready.api_key}"},
-            json=body,
-            timeout=LIMIT_S,
-        )
+        answer = ask(ready)
     except httpx2.TransportError:
         return False
     assert answer.status_code in (200, 502, 503), (answer.status_code, answer.text)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import trio
 
-from tests.end_to_end.installation import Ready, Up, answers
+from tests.end_to_end.installation import Ready, Up, answers, status_of
 
 pytestmark = pytest.mark.slow
 
@@ -40,15 +40,32 @@ async def killed(up: Up, name: str) -> tuple[Ready, Ready]:
     return before, up.ready
 
 
-@pytest.mark.parametrize(("name", "other"), [("controller", "node"), ("node", "controller")])
-async def test_a_process_of_ours_is_replaced_and_the_engine_runs_on(crashing: Up, name: str, other: str) -> None:
-    before, after = await killed(crashing, name)
-    assert after.pids[other] == before.pids[other]
-    assert after.pids["engine"] == before.pids["engine"]
+def lines_with(up: Up, *words: str) -> list[str]:
+    return [line for line in up.errors.splitlines() if all(word in line for word in words)]
+
+
+def check_kept(up: Up, before: Ready, after: Ready, name: str, *others: str) -> None:
     assert (after.base_url, after.api_key) == (before.base_url, before.api_key)
-    (line,) = [line for line in crashing.errors.splitlines() if "child_ended" in line and f'"{name}"' in line]
-    assert '"restart_in_ms"' in line
+    for other in others:
+        assert after.pids[other] == before.pids[other], other
+    (line,) = lines_with(up, '"child_ended"', f'"{name}"')
     assert f'"status": {-signal.SIGKILL}' in line
+    assert '"restart_in_ms"' in line
+
+
+async def test_a_new_controller_finds_agent_and_engine_again(crashing: Up) -> None:
+    before, after = await killed(crashing, "controller")
+    check_kept(crashing, before, after, "controller", "node", "engine")
+
+
+async def test_a_new_agent_adopts_the_engine(crashing: Up) -> None:
+    before, after = await killed(crashing, "node")
+    (line,) = await crashing.until(lambda: lines_with(crashing, '"replica_recovered"'), "the engine's recovery")
+    assert '"process_found": true' in line
+    check_kept(crashing, before, after, "node", "controller", "engine")
+    ((replica,),) = [deployment["replicas"] for deployment in status_of(after)["deployments"]]
+    assert (replica["pid"], replica["state"], replica["restarts"]) == (before.pids["engine"], "ready", 0)
+    assert await trio.to_thread.run_sync(answers, after)
 
 
 async def test_a_crashed_engine_is_replaced(crashing: Up) -> None:

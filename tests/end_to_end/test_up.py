@@ -8,15 +8,14 @@ import signal
 import stat
 from pathlib import Path
 
-import httpx2
 import pytest
 import trio
 
-from lunanexa_apps.up.installation import Layout
 from tests.end_to_end.installation import (
     Ready,
     Up,
     answers,
+    ask,
     engine_with,
     gone,
     held_stream,
@@ -39,9 +38,9 @@ def test_the_ready_file_tells_all_and_only_to_its_owner(installation: Up, ready:
     assert "lunanexa_apps.node.main" in command_line(ready.pid("node"))
     assert any(word.endswith("lunanexa-engine") for word in command_line(ready.pid("engine")))
     assert parent_of(ready.pid("node")) == installation.process.pid
-    layout = Layout(str(installation.data_dir))
-    assert Path(layout.api_key).read_text().strip() == ready.api_key
-    assert Path(layout.operator_token).read_text().strip() == ready.operator_token
+    secrets = installation.data_dir / "controller" / "secrets"
+    assert (secrets / "api_key").read_text().strip() == ready.api_key
+    assert (secrets / "operator_token").read_text().strip() == ready.operator_token
 
 
 def test_no_secret_stands_in_a_command_line_or_a_log(installation: Up, ready: Ready) -> None:
@@ -132,8 +131,9 @@ async def test_ctrl_c_waits_for_a_stream_and_says_so(tmp_path: Path) -> None:
             up.interrupt()
             await up.until(lambda: "waiting for 1 request in flight" in up.errors, "what it waits for")
             assert not up.ready_file.exists()
-            refused = httpx2.get(f"{ready.base_url}/models", headers={"authorization": f"Bearer {ready.api_key}"})
-            assert refused.status_code in (200, 503)
+            refused = await trio.to_thread.run_sync(ask, ready)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
+            assert int(refused.headers["retry-after"]) >= 1
             os.kill(engine, signal.SIGCONT)
             lines = await stream.rest()
         assert lines[-1] == "data: [DONE]"

@@ -13,7 +13,7 @@ from lunanexa_core.southbound.heartbeat import IdentityGrade
 from lunanexa_core.state import State
 from lunanexa_core.workload import Attempt
 from lunanexa_simulation.checkers import INVARIANTS, replay_equals_live
-from lunanexa_simulation.run import SafetyBroken
+from lunanexa_simulation.verdicts import SafetyBroken
 from tests.core import builders
 from tests.simulation.small import Small, small_world
 

@@ -7,18 +7,18 @@ import pytest
 import trio
 
 from lunanexa_simulation.checkers import INVARIANTS, replay_equals_live
-from lunanexa_simulation.run import Verdict
 from lunanexa_simulation.scenarios import SCENARIOS
+from lunanexa_simulation.verdicts import Verdict
 
 FIRST_SLICE = SCENARIOS["first-slice"]
-NOTHING_BUT_A_DIGEST = """
+NOTHING_BUT_DIGESTS = """
 from lunanexa_simulation.scenarios import SCENARIOS
-for seed in (1, 2, 3):
-    print(SCENARIOS["first-slice"].run(seed).digest)
+for scenario in SCENARIOS.values():
+    print(scenario.run(1).digest)
 """
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_it_holds(seed: int) -> None:
     result = FIRST_SLICE.run(seed)
     assert result.verdict is Verdict.HELD, (result.problem, result.detail, *result.tail)
@@ -31,13 +31,17 @@ def test_it_holds(seed: int) -> None:
 
 @pytest.mark.slow
 async def test_it_is_the_same_run_in_every_process() -> None:
-    printed = []
-    for hash_seed in ("0", "1", "77"):
-        ended = await trio.run_process(
-            [sys.executable, "-c", NOTHING_BUT_A_DIGEST],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_stdout=True,
-        )
-        printed.append(ended.stdout.split())
-    assert printed[0] == printed[1] == printed[2]
-    assert len(set(printed[0])) == 3
+    printed: dict[str, list[bytes]] = {}
+
+    async def one(hash_seed: str) -> None:
+        command = [sys.executable, "-c", NOTHING_BUT_DIGESTS]
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        ended = await trio.run_process(command, env=environment, capture_stdout=True)
+        printed[hash_seed] = ended.stdout.split()
+
+    async with trio.open_nursery() as nursery:
+        for hash_seed in ("0", "77"):
+            nursery.start_soon(one, hash_seed)
+    assert printed["0"] == printed["77"]
+    # One digest a scenario: nothing that is compared is empty.
+    assert len(set(printed["0"])) == len(SCENARIOS)

@@ -8,8 +8,9 @@ import trio
 
 from lunanexa_simulation import main as command
 from lunanexa_simulation.main import SCHEMA, main
-from lunanexa_simulation.run import LivenessBroken, Run, SafetyBroken
+from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios import SCENARIOS, Scenario
+from lunanexa_simulation.verdicts import LivenessBroken, SafetyBroken
 
 
 async def unsafe(run: Run) -> None:

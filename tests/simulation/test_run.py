@@ -6,8 +6,9 @@ import trio
 import trio.testing
 from trio._core import _run as scheduler
 
-from lunanexa_simulation.run import LivenessBroken, Run, SafetyBroken, Verdict, deterministic_scheduling, run_simulated
+from lunanexa_simulation.run import Run, deterministic_scheduling, run_simulated
 from lunanexa_simulation.trace import TAIL_LINES, virtual_ms
+from lunanexa_simulation.verdicts import LivenessBroken, SafetyBroken, Verdict
 
 HOUR_MS = 3_600_000
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lunanexa_simulation.run import Verdict
 from lunanexa_simulation.scenarios import SCENARIOS
+from lunanexa_simulation.verdicts import Verdict
 
 SEEDS = Path(__file__).with_name("seeds.txt")
 

@@ -36,7 +36,10 @@ def create_atomic(path: Path, data: bytes, mode: int = 0o600) -> bool:
 def remove_durably(path: Path) -> None:
     """Removes ``path``, if it is there, so that it stays removed. Raises ``PortUnavailable``."""
     with _port_errors(path):
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return
         _sync_directory(path.parent)
 
 
@@ -56,7 +59,10 @@ def _port_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise PortUnavailable(f"{path} can't be changed: {error.strerror}") from error
+        raise PortUnavailable(
+            f"{path} can't be changed ({error.strerror}): see that this user may write in {path.parent},"
+            " and that the disk has room"
+        ) from error
 
 
 @contextlib.contextmanager

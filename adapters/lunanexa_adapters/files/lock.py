@@ -11,37 +11,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeAlias
 
-import attrs
-
 from lunanexa_adapters.files.atomic import make_directory
 from lunanexa_adapters.files.mounts import MOUNTINFO, network_type
 from lunanexa_ports.errors import PortFault, PortUnavailable
+from lunanexa_ports.private_files import HeldLock, LockHeld
 
 _TEXT_BYTES: Final = 1_024
 
 
-@attrs.frozen
-class LockHeld:
-    """Another process holds the lock; ``holder`` is what it says of itself."""
-
-    holder: str
-
-
-class HeldLock:
-    """The lock, held until :meth:`release` or the end of the process; also a context manager."""
+class FileLock(HeldLock):
+    """An open file with the lock on it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
-        """Lets the lock go. Idempotent."""
         if self._descriptor is not None:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = None
 
-    def __enter__(self) -> "HeldLock":
+    def __enter__(self) -> "FileLock":
         return self
 
     def __exit__(
@@ -50,7 +41,7 @@ class HeldLock:
         self.release()
 
 
-LockOutcome: TypeAlias = HeldLock | LockHeld
+LockOutcome: TypeAlias = FileLock | LockHeld
 
 
 def describe_holder(program: str, started: str) -> str:
@@ -72,7 +63,9 @@ def hold_lock(path: Path, holder: str, *, mounts: Path = MOUNTINFO) -> LockOutco
             )
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise PortUnavailable(f"the lock {path} can't be opened: {error.strerror}") from error
+        raise PortUnavailable(
+            f"the lock {path} can't be opened ({error.strerror}): see that this user may write in {path.parent}"
+        ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(descriptor, 0)
@@ -83,5 +76,7 @@ def hold_lock(path: Path, holder: str, *, mounts: Path = MOUNTINFO) -> LockOutco
         return LockHeld(text or "a process that is just starting or ending")
     except OSError as error:
         os.close(descriptor)
-        raise PortUnavailable(f"the lock {path} can't be taken: {error.strerror}") from error
-    return HeldLock(descriptor)
+        raise PortUnavailable(
+            f"the lock {path} can't be taken ({error.strerror}): choose a directory on a local disk"
+        ) from error
+    return FileLock(descriptor)

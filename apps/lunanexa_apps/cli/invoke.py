@@ -57,7 +57,7 @@ def command(
     Without PROMPT, or with -, the prompt is read from standard input. The answer alone goes to standard
     output; time to the first token, tokens a second, time in the queue and tokens go to standard error.
     """
-    target = find_target(settings_or_exit(flags, config))
+    target = find_target(tools, settings_or_exit(flags, config))
     model, prompt = _model_and_prompt(words)
     question = Question(model=model or "", prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature)
     show = _ignore if output == JSON else _show

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lunanexa_ports.children import Children
     from lunanexa_ports.http_client import HttpClient
     from lunanexa_ports.ids import IdSource
+    from lunanexa_ports.private_files import PrivateFiles
 
 T = TypeVar("T")
 
@@ -67,6 +68,14 @@ def _make_children() -> "AbstractContextManager[Children]":
     return LinuxChildren()
 
 
+def _make_files(folder: str) -> "PrivateFiles":
+    from pathlib import Path
+
+    from lunanexa_adapters.files.private_files import LocalPrivateFiles
+
+    return LocalPrivateFiles(Path(folder))
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.pass_context
 def program(ctx: click.Context) -> None:
@@ -76,7 +85,9 @@ def program(ctx: click.Context) -> None:
     """
     from lunanexa_apps.cli.tools import Tools
 
-    ctx.obj = Tools(run=_run, make_http=_make_http, make_ids=_make_ids, make_children=_make_children)
+    ctx.obj = Tools(
+        run=_run, make_http=_make_http, make_ids=_make_ids, make_children=_make_children, make_files=_make_files
+    )
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ def command(tools: Tools, /, config: str | None, output: str, **flags: str | Non
     It asks the controller of this machine (its data directory is known), or the one that LUNANEXA_URL names,
     with the operator token in LUNANEXA_TOKEN.
     """
-    target = find_target(settings_or_exit(flags, config))
+    target = find_target(tools, settings_or_exit(flags, config))
     answer = tools.run(partial(_ask, tools, target))
     match answer:
         case PlaneRefusal():

@@ -4,14 +4,15 @@ from typing import NoReturn
 
 import attrs
 
-from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_UNAVAILABLE, fail
+from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_UNAVAILABLE, Tools, fail
+from lunanexa_apps.installation import read_address, read_installation
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.settings import Loaded, SourceKind
 from lunanexa_apps.up.configuration import CommandSettings
-from lunanexa_apps.up.installation import InstallationFault, read_address, read_installation
 from lunanexa_apps.up.plane import Plane, PlaneRefusal
 from lunanexa_core.drivers.specification import parse_engine_url
 from lunanexa_core.outcomes import Outcome
+from lunanexa_ports.errors import PortError
 from lunanexa_ports.http_client import HttpClient, HttpUnreachable
 
 
@@ -36,12 +37,12 @@ class Target:
         return Plane(http=http, host=self.host, port=self.port, token=self.api_key)
 
 
-def find_target(loaded: Loaded[CommandSettings]) -> Target:
+def find_target(tools: Tools, loaded: Loaded[CommandSettings]) -> Target:
     """A ``--data-dir`` that was given counts most, then the URL, then the default data directory. Ends the
     program when there is none of them."""
     settings = loaded.settings
     if settings.url is None or loaded.sources["data_dir"].kind is SourceKind.FLAG:
-        return _own(settings)
+        return _own(tools, settings)
     address = parse_engine_url(settings.url)
     if address is None:
         fail(f"url (from {loaded.sources['url']}): not http://host:port", exit_code=EXIT_CONFIG)
@@ -49,10 +50,11 @@ def find_target(loaded: Loaded[CommandSettings]) -> Target:
     return Target(host=address.host, port=address.port, api_key=token, operator_token=token, data_dir=None)
 
 
-def _own(settings: CommandSettings) -> Target:
+def _own(tools: Tools, settings: CommandSettings) -> Target:
+    files = tools.make_files(settings.data_dir)
     try:
-        installation = read_installation(settings.data_dir)
-    except InstallationFault as error:
+        installation, address = read_installation(files), read_address(files) or settings.listen
+    except PortError as error:
         fail(str(error), exit_code=EXIT_CONFIG)
     if installation is None:
         fail(
@@ -60,10 +62,9 @@ def _own(settings: CommandSettings) -> Target:
             hint="start one: lunanexa up; or name another: --data-dir DIR, or LUNANEXA_URL and LUNANEXA_TOKEN",
             exit_code=EXIT_UNAVAILABLE,
         )
-    host, port = read_address(installation.layout) or (settings.listen.host, settings.listen.port)
     return Target(
-        host=host,
-        port=port,
+        host=address.host,
+        port=address.port,
         api_key=installation.api_key,
         operator_token=installation.operator_token,
         data_dir=settings.data_dir,

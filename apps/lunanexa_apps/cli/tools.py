@@ -11,6 +11,7 @@ import click
 from lunanexa_ports.children import Children
 from lunanexa_ports.http_client import HttpClient
 from lunanexa_ports.ids import IdSource
+from lunanexa_ports.private_files import PrivateFiles
 
 T = TypeVar("T")
 
@@ -36,6 +37,8 @@ class Tools:
     make_http: Callable[[], HttpClient]
     make_ids: Callable[[], IdSource]
     make_children: Callable[[], AbstractContextManager[Children]]
+    make_files: Callable[[str], PrivateFiles]
+    """For the folder that is named."""
 
 
 def fail(message: str, *, hint: str | None = None, details: tuple[str, ...] = (), exit_code: int = 1) -> NoReturn:

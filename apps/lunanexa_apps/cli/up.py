@@ -13,17 +13,20 @@ from rich.console import Console
 from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options, settings_or_exit
 from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, EXIT_UNAVAILABLE, Tools, fail
 from lunanexa_apps.cli.up_screen import Announcer, ForgivingScreen, PlainScreen, TerminalScreen
+from lunanexa_apps.installation import UP_LOCK, prepare_installation
 from lunanexa_apps.logging import configure_logging
 from lunanexa_apps.up.configuration import CommandSettings, LogFormat
 from lunanexa_apps.up.engine_choice import ChoiceRefused, EngineChoice, EngineWish, choose_engine
-from lunanexa_apps.up.installation import Holder, InstallationFault, prepare_installation, take_lock
 from lunanexa_apps.up.orders import child_orders
 from lunanexa_apps.up.port_check import CanNotListen, check_listen
+from lunanexa_apps.up.ready_file import ReadyFile
 from lunanexa_apps.up.screen import Failure, Screen
 from lunanexa_apps.up.service import UpPlan, run_up
 from lunanexa_apps.up.surroundings import look_around, usual_servers
 from lunanexa_core.drivers.catalog import DRIVERS
+from lunanexa_ports.errors import PortError
 from lunanexa_ports.http_client import HttpClient
+from lunanexa_ports.private_files import LockHeld, PrivateFiles
 
 EXIT_USAGE: Final = 64
 _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -82,8 +85,8 @@ def command(
     screen: Screen = (
         TerminalScreen(Console(stderr=True, highlight=False), announcer) if moving else PlainScreen(announcer)
     )
-    where = None if ready_file is None else os.path.abspath(ready_file)
-    result = tools.run(partial(_up, tools, settings, where, level, ForgivingScreen(screen)))
+    ready = None if ready_file is None else _ready_file(tools, ready_file)
+    result = tools.run(partial(_up, tools, settings, ready, level, ForgivingScreen(screen)))
     if isinstance(result, Failure):
         fail(result.message, hint=result.hint, details=result.details, exit_code=result.exit_code)
     raise SystemExit(result)
@@ -96,30 +99,44 @@ def _log_level(settings: CommandSettings, verbose: int, *, terminal: bool) -> st
     return _LADDER[min(usual + verbose, len(_LADDER) - 1)]
 
 
+def _ready_file(tools: Tools, path: str) -> ReadyFile:
+    folder, name = os.path.split(os.path.abspath(path))
+    if not path or not name:
+        raise click.UsageError("--ready-file: name a file")
+    return ReadyFile(tools.make_files(folder), name)
+
+
 async def _up(
-    tools: Tools, settings: CommandSettings, ready_file: str | None, level: str, screen: Screen
+    tools: Tools, settings: CommandSettings, ready_file: ReadyFile | None, level: str, screen: Screen
 ) -> int | Failure:
+    files = tools.make_files(settings.data_dir)
     try:
-        lock = take_lock(settings.data_dir)
-    except InstallationFault as error:
-        return Failure(message=str(error), exit_code=EXIT_CONFIG)
-    if isinstance(lock, Holder):
+        lock = files.lock(UP_LOCK, f"process {os.getpid()}")
+    except PortError as error:
+        return Failure(message=str(error), hint="mend that, or choose another --data-dir", exit_code=EXIT_CONFIG)
+    if isinstance(lock, LockHeld):
         return Failure(
-            message=f"{settings.data_dir} is run by {lock} already",
+            message=f"{settings.data_dir} is run by {lock.holder} already",
             hint=f"see it: lunanexa status --data-dir {settings.data_dir}; or take another --data-dir and --listen",
             exit_code=EXIT_HELD,
         )
     with lock:
         http = tools.make_http()
         try:
-            return await _prepare_and_serve(tools, settings, ready_file, level, screen, http)
+            return await _prepare_and_serve(tools, settings, files, ready_file, level, screen, http)
         finally:
             with trio.move_on_after(1, shield=True):
                 await http.aclose()
 
 
 async def _prepare_and_serve(
-    tools: Tools, settings: CommandSettings, ready_file: str | None, level: str, screen: Screen, http: HttpClient
+    tools: Tools,
+    settings: CommandSettings,
+    files: PrivateFiles,
+    ready_file: ReadyFile | None,
+    level: str,
+    screen: Screen,
+    http: HttpClient,
 ) -> int | Failure:
     listen = await check_listen(settings.listen)
     if isinstance(listen, CanNotListen):
@@ -128,23 +145,25 @@ async def _prepare_and_serve(
     if isinstance(choice, ChoiceRefused):
         return Failure(message=choice.message, hint=choice.hint, exit_code=EXIT_USAGE)
     try:
-        installation = prepare_installation(settings.data_dir, tools.make_ids())
-    except InstallationFault as error:
+        installation = prepare_installation(files, tools.make_ids())
+    except PortError as error:
         return Failure(message=str(error), exit_code=EXIT_CONFIG)
     controller, node = child_orders(settings, listen, os.environ, level)
     plan = UpPlan(
+        data_dir=settings.data_dir,
         installation=installation,
         listen=listen,
         choice=choice,
         controller=controller,
         node=node,
-        ready_file=ready_file,
     )
     with (
         trio.open_signal_receiver(*_INTERRUPTS) as interrupts,
         tools.make_children() as children,
     ):
-        return await run_up(plan, children=children, http=http, interrupts=interrupts, screen=screen)
+        return await run_up(
+            plan, children=children, http=http, interrupts=interrupts, screen=screen, ready_file=ready_file
+        )
 
 
 async def _choose(settings: CommandSettings, http: HttpClient, screen: Screen) -> EngineChoice | ChoiceRefused:

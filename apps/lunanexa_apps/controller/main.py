@@ -5,15 +5,12 @@ second one ends the process at once. The end of a supervisor ends it at once too
 beside its successor.
 """
 
-import contextlib
-import json
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import cast
 
 import structlog
@@ -25,8 +22,8 @@ from lunanexa_adapters.asgi.errors import render_error
 from lunanexa_adapters.asgi.root import Root
 from lunanexa_adapters.children.supervisor import wait_supervisor_gone
 from lunanexa_adapters.crypto.signing import Ed25519Signer, Ed25519Verifier
-from lunanexa_adapters.files.atomic import create_atomic, make_directory, remove_durably, write_atomic
-from lunanexa_adapters.files.lock import LockHeld, describe_holder, hold_lock
+from lunanexa_adapters.files.lock import describe_holder
+from lunanexa_adapters.files.private_files import LocalPrivateFiles
 from lunanexa_adapters.http_client.http_client import H11HttpClient
 from lunanexa_adapters.http_server.limits import ServerLimits
 from lunanexa_adapters.http_server.listeners import addresses, open_listeners
@@ -41,42 +38,40 @@ from lunanexa_apps.controller.gateway.report import HELP
 from lunanexa_apps.controller.gateway.service import Gateway
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
 from lunanexa_apps.controller.kernel import Fenced
-from lunanexa_apps.controller.secrets import ControllerSecrets, load_secrets
+from lunanexa_apps.controller.secrets import keys_of, nodes_of
 from lunanexa_apps.controller.service import Controller, ControllerPorts, run_controller
-from lunanexa_apps.logging import configure_logging
+from lunanexa_apps.daemon import MISCONFIGURED, follow_supervisor, leaves, refuse_held, start_logging
+from lunanexa_apps.installation import CONTROLLER_LOCK, LISTEN, ControllerSecrets, keep_secrets, write_address
+from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_core.commands import Begin, BeginDrain
 from lunanexa_core.events import UnknownEvent
 from lunanexa_core.ids import ClusterId, SessionId
 from lunanexa_core.workload import Dialect
 from lunanexa_ports.asgi import AsgiApplication
 from lunanexa_ports.errors import PortError
+from lunanexa_ports.private_files import LockHeld
 
 _log = structlog.get_logger()
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_UNAVAILABLE, _TEMPORARY, _MISCONFIGURED = 69, 75, 78
+_UNAVAILABLE = 69
 _DRAIN_POLL_S = 0.05
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_arguments(list(sys.argv[1:] if arguments is None else arguments))
-    configure_logging(
-        level="debug" if options.verbose else "info",
-        human=None if options.log_format == "auto" else options.log_format == "human",
-    )
+    start_logging(options.log_format, verbose=options.verbose)
     clock = SystemClock()
+    holder = describe_holder("lunanexa-controller", f"at {clock.now().wall_ms // 1000}")
     try:
-        lock = hold_lock(
-            options.data_dir / "lock", describe_holder("lunanexa-controller", f"at {clock.now().wall_ms // 1000}")
-        )
+        lock = LocalPrivateFiles(options.data_dir).lock(CONTROLLER_LOCK, holder)
         if isinstance(lock, LockHeld):
-            _log.error("data_dir_in_use", holder=lock.holder, fix="stop it, or choose another --data-dir")
-            return _TEMPORARY
+            return refuse_held(lock)
         with lock:
             return trio.run(_Process(options, clock).run)
     except* (PortError, UnknownEvent, Fenced) as group:
-        for error in _leaves(group):
+        for error in leaves(group):
             _log.error("controller_stopped", reason=str(error))
-    return _MISCONFIGURED
+    return MISCONFIGURED
 
 
 class _Process:
@@ -87,12 +82,12 @@ class _Process:
         self._clock = clock
         self._ids = SystemIds(clock)
         self._folder = options.data_dir / "controller"
+        self._files = LocalPrivateFiles(options.data_dir)
         self._status = 0
 
     async def run(self) -> int:
         options = self._options
-        make_directory(self._folder / "secrets")
-        secrets = load_secrets(self._ids, self._read_secret, self._create_secret)
+        secrets = keep_secrets(self._files, self._ids)
         try:
             listeners = await open_listeners(options.host, options.port)
         except OSError as error:
@@ -106,8 +101,8 @@ class _Process:
         begin = Begin(
             cluster=ClusterId(self._ids.new("cluster")),
             version=version("lunanexa"),
-            keys=secrets.keys(),
-            nodes=secrets.nodes(),
+            keys=keys_of(secrets),
+            nodes=nodes_of(secrets),
         )
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             async with (
@@ -123,7 +118,7 @@ class _Process:
                 )
                 shutdown, stopping = trio.Event(), trio.Event()
                 nursery.start_soon(self._obey_signals, signals, stopping, nursery)
-                nursery.start_soon(self._follow_supervisor, nursery)
+                nursery.start_soon(follow_supervisor, partial(wait_supervisor_gone, os.environ), nursery.cancel_scope)
                 serve = partial(self._serve, listeners, secrets, stopping, shutdown)
                 await run_controller(ports, options.policy, begin, secrets.engine_secret, serve)
                 nursery.cancel_scope.cancel("the controller has stopped")
@@ -181,7 +176,7 @@ class _Process:
                 shutdown.set()
             around.cancel_scope.cancel("no request is left")
         await client.aclose()
-        remove_durably(self._folder / "listen")
+        self._files.remove(LISTEN)
 
     def _edge_settings(self) -> DataPlaneSettings:
         limit = self._options.body_limit_bytes
@@ -190,10 +185,8 @@ class _Process:
         return DataPlaneSettings(version=version("lunanexa"), body_limits=dict.fromkeys(Dialect, limit))
 
     def _announce(self, host: str, port: int) -> None:
-        shown = f"[{host}]" if ":" in host else host
-        document = {"host": host, "port": port, "base_url": f"http://{shown}:{port}/v1"}
-        write_atomic(self._folder / "listen", json.dumps(document).encode() + b"\n")
-        _log.info("serving", base_url=document["base_url"], pid=os.getpid())
+        base_url = write_address(self._files, HostPort(host, port))
+        _log.info("serving", base_url=base_url, pid=os.getpid())
 
     async def _drain(self, controller: Controller) -> None:
         kernel = controller.kernel
@@ -214,34 +207,10 @@ class _Process:
                 return
             stopping.set()
 
-    async def _follow_supervisor(self, nursery: trio.Nursery) -> None:
-        await wait_supervisor_gone(os.environ)
-        _log.info("supervisor_gone")
-        nursery.cancel_scope.cancel("the supervisor is gone")
-
-    def _read_secret(self, name: str) -> str | None:
-        path = self._secret_path(name)
-        with contextlib.suppress(FileNotFoundError):
-            return path.read_text(encoding="ascii", errors="replace").strip()
-        return None
-
-    def _create_secret(self, name: str, secret: str) -> None:
-        create_atomic(self._secret_path(name), secret.encode() + b"\n")
-
-    def _secret_path(self, name: str) -> Path:
-        return self._folder / "secrets" / name
-
 
 def _tell_fault(error: BaseException) -> None:
     # The kind only: an error's text can hold what a client sent.
     _log.warning("connection_fault", kind=type(error).__name__)
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
-    return found
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,24 +21,26 @@ import trio
 from lunanexa_adapters.children.supervisor import wait_supervisor_gone
 from lunanexa_adapters.crypto.signing import Ed25519Signer, Ed25519Verifier
 from lunanexa_adapters.files.atomic import make_directory
-from lunanexa_adapters.files.lock import LockHeld, describe_holder, hold_lock
+from lunanexa_adapters.files.lock import describe_holder
+from lunanexa_adapters.files.private_files import LocalPrivateFiles
 from lunanexa_adapters.http_client.http_client import H11HttpClient
 from lunanexa_adapters.processes.processes import LinuxProcesses
 from lunanexa_adapters.sqlite.node_store import open_sqlite_node_store
 from lunanexa_adapters.system.clock import SystemClock
 from lunanexa_adapters.system.ids import SystemIds
 from lunanexa_adapters.system.memory import SystemMemory
-from lunanexa_apps.logging import configure_logging
+from lunanexa_apps.daemon import MISCONFIGURED, follow_supervisor, leaves, refuse_held, start_logging
+from lunanexa_apps.installation import NODE_LOCK, read_controller_key
 from lunanexa_apps.node.service import run_node_agent
 from lunanexa_apps.node.settings import HEARTBEAT_MS, NodePorts, NodeSettings, Shutdown
 from lunanexa_core.drivers.specification import EngineAddress, parse_engine_url
 from lunanexa_core.ids import NodeId, is_identifier
-from lunanexa_core.keys import weak_secret
 from lunanexa_ports.errors import PortError, PortFault
+from lunanexa_ports.private_files import LockHeld
 
 _log = structlog.get_logger()
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_TRY_AGAIN, _TEMPORARY, _MISCONFIGURED = 1, 75, 78
+_TRY_AGAIN = 1
 
 
 @attrs.frozen(kw_only=True)
@@ -56,25 +59,21 @@ class _Options:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _read_options(sys.argv[1:] if arguments is None else arguments)
-    configure_logging(
-        level="debug" if options.verbose else "info",
-        human=None if options.log_format == "auto" else options.log_format == "human",
-    )
-    started = SystemClock().now().wall_ms // 1000
-    status = _MISCONFIGURED
+    start_logging(options.log_format, verbose=options.verbose)
+    holder = describe_holder("lunanexa-node", f"at {SystemClock().now().wall_ms // 1000}")
+    status = MISCONFIGURED
     try:
-        lock = hold_lock(options.folder / "lock", describe_holder("lunanexa-node", f"at {started}"))
+        lock = LocalPrivateFiles(options.data_dir).lock(NODE_LOCK, holder)
         if isinstance(lock, LockHeld):
-            _log.error("data_dir_in_use", holder=lock.holder, fix="stop it, or choose another --data-dir")
-            return _TEMPORARY
+            return refuse_held(lock)
         with lock:
             return trio.run(_run, options)
     except* PortError as group:
-        faults = _leaves(group)
+        faults = leaves(group)
         for error in faults:
             _log.error("agent_failed", reason=str(error))
         # A supervisor restarts what may work the next time, and nothing else.
-        status = _MISCONFIGURED if any(isinstance(error, PortFault) for error in faults) else _TRY_AGAIN
+        status = MISCONFIGURED if any(isinstance(error, PortFault) for error in faults) else _TRY_AGAIN
     return status
 
 
@@ -82,7 +81,7 @@ async def _run(options: _Options) -> int:
     folder, clock = options.folder, SystemClock()
     for name in ("secrets", "intents", "logs"):
         make_directory(folder / name)
-    bearer = _read_bearer(folder / "secrets" / "controller_key")
+    bearer = read_controller_key(LocalPrivateFiles(options.data_dir))
     shutdown = Shutdown()
     with trio.open_signal_receiver(*_SIGNALS) as signals:
         async with open_sqlite_node_store(folder / "node.sqlite3") as store, trio.open_nursery() as nursery:
@@ -108,7 +107,7 @@ async def _run(options: _Options) -> int:
                 heartbeat_ms=options.heartbeat_ms,
             )
             nursery.start_soon(_obey_signals, signals, shutdown)
-            nursery.start_soon(_follow_supervisor, nursery)
+            nursery.start_soon(follow_supervisor, partial(wait_supervisor_gone, os.environ), nursery.cancel_scope)
             nursery.start_soon(processes.logs.keep_capped)
             await run_node_agent(ports, settings, shutdown)
             await http.aclose()
@@ -120,12 +119,6 @@ async def _obey_signals(signals: AsyncIterator[int], shutdown: Shutdown) -> None
     async for number in signals:
         _log.info("stopping", signal=signal.Signals(number).name, again=shutdown.asked.is_set())
         shutdown.ask()
-
-
-async def _follow_supervisor(nursery: trio.Nursery) -> None:
-    await wait_supervisor_gone(os.environ)
-    _log.info("supervisor_gone", engines="left running")
-    nursery.cancel_scope.cancel("the supervisor is gone")
 
 
 def _read_options(arguments: Sequence[str]) -> _Options:
@@ -153,26 +146,6 @@ def _read_options(arguments: Sequence[str]) -> _Options:
         log_format=found.log_format,
         verbose=found.verbose,
     )
-
-
-def _read_bearer(path: Path) -> str:
-    try:
-        secret = path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError as error:
-        raise PortFault(
-            f"the node's key {path} can't be read ({error.strerror}): copy the controller's node_key there"
-        ) from None
-    weakness = weak_secret(secret)
-    if weakness is not None:
-        raise PortFault(f"the node's key {path} is {weakness.value}")
-    return secret
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
-    return found
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from lunanexa_apps.installation import LOCAL_NODE
 from lunanexa_apps.logging import LEVEL_VARIABLE
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.settings import PREFIX
@@ -12,7 +13,6 @@ from lunanexa_ports.children import ChildOrder
 
 CONTROLLER: Final = "controller"
 NODE: Final = "node"
-LOCAL_NODE: Final = "local"
 
 
 def child_orders(

@@ -5,12 +5,11 @@ half of it, and holds secrets, so that only this user can read it.
 """
 
 import json
-import os
 from collections.abc import Mapping
 
 import attrs
 
-from lunanexa_apps.up.installation import write_private
+from lunanexa_ports.private_files import PrivateFiles
 
 
 @attrs.frozen(kw_only=True)
@@ -25,25 +24,21 @@ class ReadyFacts:
 
 
 class ReadyFile:
-    """Keeps the file at ``path`` (``None``: keeps nothing)."""
+    """Keeps the file ``name`` of ``files``."""
 
-    def __init__(self, path: str | None) -> None:
-        self._path = path
+    def __init__(self, files: PrivateFiles, name: str) -> None:
+        self._files = files
+        self._name = name
         self._written: ReadyFacts | None = None
 
     def write(self, facts: ReadyFacts) -> None:
-        """Writes the file when it would say something new. Raises ``OSError``."""
-        if self._path is None or facts == self._written:
+        """Writes the file when it would say something new. Raises as the port does."""
+        if facts == self._written:
             return
-        document = attrs.asdict(facts)
-        write_private(self._path, json.dumps(document, indent=2).encode() + b"\n")
+        self._files.replace(self._name, json.dumps(attrs.asdict(facts), indent=2).encode() + b"\n")
         self._written = facts
 
     def remove(self) -> None:
-        """Removes it, also one that a killed predecessor left. Idempotent."""
+        """Removes it, also one that a killed predecessor left. Idempotent. Raises as the port does."""
         self._written = None
-        if self._path is not None:
-            try:
-                os.unlink(self._path)
-            except FileNotFoundError:
-                return
+        self._files.remove(self._name)

@@ -11,6 +11,7 @@ from typing import Final
 import attrs
 import trio
 
+from lunanexa_apps.installation import Installation
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.up.deploy import (
     DEPLOYMENT,
@@ -22,7 +23,6 @@ from lunanexa_apps.up.deploy import (
     wait_for_service,
 )
 from lunanexa_apps.up.engine_choice import EngineChoice
-from lunanexa_apps.up.installation import Installation
 from lunanexa_apps.up.orders import reachable
 from lunanexa_apps.up.plane import Plane
 from lunanexa_apps.up.ready_file import ReadyFacts, ReadyFile
@@ -30,7 +30,7 @@ from lunanexa_apps.up.screen import Announcement, Failure, Screen
 from lunanexa_apps.up.status_view import engine_pid, replicas_of
 from lunanexa_apps.up.supervisor import ChildEnded, Supervised
 from lunanexa_ports.children import ChildOrder, Children
-from lunanexa_ports.errors import PortFault
+from lunanexa_ports.errors import PortError, PortFault
 from lunanexa_ports.http_client import HttpClient
 
 WATCH_S: Final = 1.0
@@ -54,12 +54,12 @@ INTERRUPTED: Final = 130
 class UpPlan:
     """All that was decided before anything is started."""
 
+    data_dir: str
     installation: Installation
     listen: HostPort
     choice: EngineChoice
     controller: ChildOrder
     node: ChildOrder
-    ready_file: str | None
 
     @property
     def base_url(self) -> str:
@@ -67,10 +67,16 @@ class UpPlan:
 
 
 async def run_up(
-    plan: UpPlan, *, children: Children, http: HttpClient, interrupts: AsyncIterable[int], screen: Screen
+    plan: UpPlan,
+    *,
+    children: Children,
+    http: HttpClient,
+    interrupts: AsyncIterable[int],
+    screen: Screen,
+    ready_file: ReadyFile | None,
 ) -> int:
     """Serves until an interrupt (each item of ``interrupts`` is one); returns the exit status."""
-    up = _Up(plan, children, http, screen)
+    up = _Up(plan, children, http, screen, ready_file)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(up.heed, interrupts)
         code = await up.run(nursery)
@@ -79,13 +85,15 @@ async def run_up(
 
 
 class _Up:
-    def __init__(self, plan: UpPlan, children: Children, http: HttpClient, screen: Screen) -> None:
+    def __init__(
+        self, plan: UpPlan, children: Children, http: HttpClient, screen: Screen, ready_file: ReadyFile | None
+    ) -> None:
         self._plan = plan
         self._screen = screen
         self._http = http
         self._controller = Supervised(plan.controller, children, self._on_end)
         self._node = Supervised(plan.node, children, self._on_end)
-        self._ready = ReadyFile(plan.ready_file)
+        self._ready = ready_file
         address = reachable(plan.listen)
         plane = Plane(http=http, host=address.host, port=address.port)
         self._planes = Planes(
@@ -109,19 +117,21 @@ class _Up:
             self._serving.cancel()
 
     async def run(self, nursery: trio.Nursery) -> int:
-        self._ready.remove()
-        with self._serving:
-            await self._serve(nursery)
+        self._failure = self._remove_ready()
+        if self._failure is None:
+            with self._serving:
+                await self._serve(nursery)
         self._serving.cancel()
-        self._ready.remove()
+        not_removed = self._remove_ready()
         with self._stopping:
             await self._stop()
         if self._stopping.cancelled_caught:
             await self._stop_at_once()
         self._screen.settled()
-        if self._failure is not None:
-            self._screen.failed(self._failure)
-            return self._failure.exit_code
+        failure = self._failure or not_removed
+        if failure is not None:
+            self._screen.failed(failure)
+            return failure.exit_code
         return INTERRUPTED if self._stopping.cancelled_caught else 0
 
     async def _serve(self, nursery: trio.Nursery) -> None:
@@ -155,11 +165,11 @@ class _Up:
             Announcement(
                 base_url=self._plan.base_url,
                 api_key=installation.api_key,
-                api_key_file=installation.layout.api_key,
-                operator_token_file=installation.layout.operator_token,
+                api_key_file=installation.api_key_file,
+                operator_token_file=installation.operator_token_file,
                 model=self._plan.choice.alias,
                 engine=self._plan.choice.description,
-                data_dir=installation.layout.data_dir,
+                data_dir=self._plan.data_dir,
             )
         )
         return None
@@ -172,6 +182,8 @@ class _Up:
                 self._write_ready(engine_pid(replicas_of(status, DEPLOYMENT)))
 
     def _write_ready(self, engine: int | None) -> None:
+        if self._ready is None:
+            return
         installation = self._plan.installation
         facts = ReadyFacts(
             base_url=self._plan.base_url,
@@ -182,11 +194,17 @@ class _Up:
         )
         try:
             self._ready.write(facts)
-        except OSError as error:
-            self._failure = Failure(
-                message=f"{self._plan.ready_file}: {error.strerror}", hint="check --ready-file", exit_code=73
-            )
+        except PortError as error:
+            self._failure = _no_ready_file(error)
             self._serving.cancel()
+
+    def _remove_ready(self) -> Failure | None:
+        try:
+            if self._ready is not None:
+                self._ready.remove()
+        except PortError as error:
+            return _no_ready_file(error)
+        return None
 
     def _on_end(self, end: ChildEnded) -> None:
         deliberate = end.status is not None and end.status in DELIBERATE
@@ -239,6 +257,10 @@ class _Up:
         with trio.move_on_after(LAST_WORD_S, shield=True):
             for child in started:
                 await child.wait_gone()
+
+
+def _no_ready_file(error: PortError) -> Failure:
+    return Failure(message=str(error), hint="check --ready-file", exit_code=73)
 
 
 async def _start(nursery: trio.Nursery, child: Supervised) -> None:

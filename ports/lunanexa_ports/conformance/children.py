@@ -24,7 +24,7 @@ class ChildPrograms:
     missing: ChildOrder
     """Its program does not exist."""
     settled: Callable[[Child], Awaitable[None]]
-    """Returns when a program has taken its stand towards SIGINT and then SIGTERM; a real one needs a moment for that."""
+    """Returns when a program has taken its stand towards both signals; a real one needs a moment for that."""
 
 
 async def check_children(children: Children, programs: ChildPrograms) -> None:

@@ -7,7 +7,7 @@ import trio
 
 from lunanexa_apps.controller.gateway.progress import Progress
 from lunanexa_core.ids import RequestId
-from lunanexa_core.outcomes import TABLE, Outcome
+from lunanexa_core.outcomes import Outcome
 from lunanexa_core.workload import Dialect
 from lunanexa_ports.metrics import Metrics
 
@@ -50,7 +50,7 @@ class Reporter:
             alias=None if progress.head is None else progress.head.model,
             route=dialect.value,
             outcome=outcome,
-            status=progress.status or TABLE[progress.outcome or Outcome.INTERNAL].http_status,
+            status=progress.status,
             ms=round(total_s * 1000),
             queue_ms=progress.queue_ms,
             attempts=len(progress.attempts),

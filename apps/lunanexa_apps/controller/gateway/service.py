@@ -22,7 +22,7 @@ from lunanexa_apps.controller.gateway.telling import detail_of, fail_stream, ref
 from lunanexa_core.ids import Alias, SessionId, WorkloadId
 from lunanexa_core.keys import secret_digest
 from lunanexa_core.openai.request import reserved_tokens
-from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.outcomes import TABLE, Outcome, Refusal
 from lunanexa_core.workload import WorkloadRequest
 from lunanexa_ports.clock import Clock
 from lunanexa_ports.dispatch import Dispatch, ModelCard
@@ -93,7 +93,10 @@ class Gateway(InferenceGateway):
         finally:
             if not ended:
                 cancelled = trio.current_effective_deadline() == -math.inf
-                await self._settler.clean_up(progress, Outcome.CANCELLED_BY_CALLER if cancelled else Outcome.INTERNAL)
+                outcome = Outcome.CANCELLED_BY_CALLER if cancelled else Outcome.INTERNAL
+                progress.status = progress.status or TABLE[outcome].http_status
+                with trio.move_on_after(self._settings.cleanup_ms / 1000, shield=True):
+                    await self._settler.clean_up(progress, outcome)
             self._reporter.ended(call.request, call.dialect, progress)
 
     async def _answer(self, call: InferenceCall, sink: ResponseSink, progress: Progress) -> None:

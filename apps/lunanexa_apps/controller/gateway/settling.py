@@ -40,7 +40,6 @@ class Settler:
     def __init__(self, dispatch: Dispatch, settings: GatewaySettings) -> None:
         self._dispatch = dispatch
         self._receipt_s = settings.receipt_ms / 1000
-        self._cleanup_s = settings.cleanup_ms / 1000
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -69,15 +68,14 @@ class Settler:
         return Refusal(outcome=told, message="The service gave this request up meanwhile.")
 
     async def clean_up(self, progress: Progress, outcome: Outcome) -> None:
-        """Settles what an abrupt end left owing. Shielded and timed."""
+        """Settles what an abrupt end left owing. The caller shields and times it."""
         if not progress.owed:
             if progress.settlement is None:
                 progress.outcome = outcome
             return
         delivery = self._deliver(progress.settle_as(outcome, None))
         progress.owed = False
-        with trio.move_on_after(self._cleanup_s, shield=True):
-            await delivery.done.wait()
+        await delivery.done.wait()
 
     def _deliver(self, settlement: Settlement) -> _Delivery:
         assert self._nursery is not None, "a gateway serves only while it runs"

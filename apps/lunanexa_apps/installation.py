@@ -1,0 +1,151 @@
+"""An installation on this machine: what lies where below its data directory, and its secrets.
+
+Secrets are made once, each in a file of its own that only this user can read; the controller and the node
+agent read them there, so that none of them ever stands in an argument or a variable. All that is refused
+here is raised as ``PortFault``: the file is there and is wrong, and the message says what mends it.
+"""
+
+import json
+from typing import Final
+
+import attrs
+
+from lunanexa_apps.setting_kinds import HostPort
+from lunanexa_core.ids import NodeId
+from lunanexa_core.keys import API_KEY_PREFIX, weak_secret
+from lunanexa_ports.errors import PortFault, PortUnavailable
+from lunanexa_ports.ids import IdSource
+from lunanexa_ports.private_files import PrivateFiles
+
+LOCAL_NODE: Final = NodeId("local")
+"""The node that an installation on one machine expects."""
+
+UP_LOCK: Final = "up.lock"
+CONTROLLER_LOCK: Final = "lock"
+NODE_LOCK: Final = "node/lock"
+API_KEY: Final = "controller/secrets/api_key"
+OPERATOR_TOKEN: Final = "controller/secrets/operator_token"
+NODE_KEY: Final = "controller/secrets/node_key"
+ENGINE_SECRET: Final = "controller/secrets/engine_secret"
+CONTROLLER_KEY: Final = "node/secrets/controller_key"
+"""The node's copy of the node key."""
+LISTEN: Final = "controller/listen"
+"""Written by a controller that serves: ``{"host", "port", "base_url"}``."""
+
+_MAKE_ANOTHER: Final = "remove the file to have a new one made"
+_COPY: Final = "copy the controller's node_key there"
+
+
+@attrs.frozen(kw_only=True, repr=False)
+class ControllerSecrets:
+    """The controller's secrets. Engine keys are derived from ``engine_secret``, which is never shown."""
+
+    api_key: str
+    operator_token: str
+    node_key: str
+    engine_secret: str
+
+
+@attrs.frozen(kw_only=True)
+class Installation:
+    """What a client of the installation needs, and where a person finds it."""
+
+    api_key: str = attrs.field(repr=False)
+    operator_token: str = attrs.field(repr=False)
+    api_key_file: str
+    operator_token_file: str
+
+
+def keep_secrets(files: PrivateFiles, ids: IdSource) -> ControllerSecrets:
+    """Reads the controller's secrets, and makes what is missing. Weak or equal ones are refused."""
+    secrets = ControllerSecrets(
+        api_key=_keep(files, API_KEY, API_KEY_PREFIX + ids.secret()),
+        operator_token=_keep(files, OPERATOR_TOKEN, ids.secret()),
+        node_key=_keep(files, NODE_KEY, ids.secret()),
+        engine_secret=_keep(files, ENGINE_SECRET, ids.secret()),
+    )
+    first_with: dict[str, str] = {}
+    for name, secret in zip((API_KEY, OPERATOR_TOKEN, NODE_KEY, ENGINE_SECRET), attrs.astuple(secrets), strict=True):
+        other = first_with.setdefault(secret, name)
+        if other != name:
+            raise PortFault(f"{files.place(name)}: the secret equals the one in {files.place(other)}; {_MAKE_ANOTHER}")
+    return secrets
+
+
+def prepare_installation(files: PrivateFiles, ids: IdSource) -> Installation:
+    """Makes what is missing for controller and node, keeps what is there."""
+    secrets = keep_secrets(files, ids)
+    if _keep(files, CONTROLLER_KEY, secrets.node_key) != secrets.node_key:
+        raise PortFault(
+            f"{files.place(CONTROLLER_KEY)} and {files.place(NODE_KEY)} differ; remove the first to copy it again"
+        )
+    return _installation(files, secrets.api_key, secrets.operator_token)
+
+
+def read_installation(files: PrivateFiles) -> Installation | None:
+    """An installation that exists, or ``None``."""
+    api_key = _read_secret(files, API_KEY, _MAKE_ANOTHER)
+    if api_key is None:
+        return None
+    operator_token = _read_secret(files, OPERATOR_TOKEN, _MAKE_ANOTHER)
+    if operator_token is None:
+        raise PortFault(f"{files.place(OPERATOR_TOKEN)} is missing; the next start of lunanexa up makes it")
+    return _installation(files, api_key, operator_token)
+
+
+def read_controller_key(files: PrivateFiles) -> str:
+    """What the node agent shows its controller."""
+    key = _read_secret(files, CONTROLLER_KEY, _COPY)
+    if key is None:
+        raise PortFault(f"the node's key {files.place(CONTROLLER_KEY)} is missing; {_COPY}")
+    return key
+
+
+def write_address(files: PrivateFiles, address: HostPort) -> str:
+    """Says where the controller serves; returns the base URL."""
+    base_url = f"http://{address}/v1"
+    document = {"host": address.host, "port": address.port, "base_url": base_url}
+    files.replace(LISTEN, json.dumps(document).encode() + b"\n")
+    return base_url
+
+
+def read_address(files: PrivateFiles) -> HostPort | None:
+    """Where the installation's controller said that it listens; ``None`` when none serves, or none has yet."""
+    try:
+        document = json.loads(files.read(LISTEN) or b"null")
+        host, port = document["host"], document["port"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return HostPort(host, port) if isinstance(host, str) and isinstance(port, int) else None
+
+
+def _installation(files: PrivateFiles, api_key: str, operator_token: str) -> Installation:
+    return Installation(
+        api_key=api_key,
+        operator_token=operator_token,
+        api_key_file=files.place(API_KEY),
+        operator_token_file=files.place(OPERATOR_TOKEN),
+    )
+
+
+def _keep(files: PrivateFiles, name: str, secret: str) -> str:
+    """The secret in the file; ``secret`` is put there first when there is none."""
+    found = _read_secret(files, name, _MAKE_ANOTHER)
+    if found is None:
+        # Read again: of two processes that start at once both go on with the first one's.
+        files.create(name, secret.encode() + b"\n")
+        found = _read_secret(files, name, _MAKE_ANOTHER)
+    if found is None:
+        raise PortUnavailable(f"{files.place(name)} was removed while it was made; start again")
+    return found
+
+
+def _read_secret(files: PrivateFiles, name: str, fix: str) -> str | None:
+    data = files.read(name)
+    if data is None:
+        return None
+    secret = data.decode("ascii", "replace").strip()
+    weakness = weak_secret(secret)
+    if weakness is not None:
+        raise PortFault(f"{files.place(name)}: the secret is {weakness.value}; {fix}")
+    return secret

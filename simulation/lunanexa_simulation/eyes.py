@@ -1,0 +1,58 @@
+"""Connects a world to its checkers: where what they look at comes from."""
+
+from collections.abc import Mapping, Sequence
+
+from lunanexa_core.ids import AssignmentId, StartId
+from lunanexa_simulation.checkers import Checkers
+from lunanexa_simulation.controller_host import ControllerHost
+from lunanexa_simulation.engine_program import LOG_SECRET
+from lunanexa_simulation.installation import Secrets
+from lunanexa_simulation.node_host import NodeHost
+from lunanexa_simulation.run import Run
+
+
+class Eyes:
+    """Keeps a sight in force, and asks its checkers."""
+
+    def __init__(
+        self,
+        run: Run,
+        checkers: Checkers,
+        *,
+        controller: ControllerHost,
+        nodes: Sequence[NodeHost],
+        secrets: Secrets,
+    ) -> None:
+        self._run = run
+        self._checkers = checkers
+        self._controller = controller
+        self._nodes = nodes
+        self._secrets = secrets
+        self._logs_read = 0
+        sight = checkers.sight
+        self._planted = {**secrets.planted(), "an engine's log": LOG_SECRET}
+        sight.secrets = self._planted
+        sight.fences = self._fences
+        sight.running = self._running
+        sight.new_texts = self._new_texts
+
+    def look(self) -> None:
+        """The check of a quiescent instant."""
+        kernel = self._checkers.sight.kernel
+        if kernel is not None:
+            for assignment in kernel.state.assignments.values():
+                name, secret = self._secrets.of_engine(assignment)
+                self._planted.setdefault(name, secret)
+        self._checkers.look()
+
+    def _fences(self) -> Mapping[str, tuple[int, int]]:
+        return {node.name: fence for node in self._nodes if (fence := node.accepted()) is not None}
+
+    def _running(self) -> Sequence[tuple[AssignmentId, StartId]]:
+        return [pair for node in self._nodes for pair in node.running()]
+
+    def _new_texts(self) -> Sequence[tuple[str, str]]:
+        lines = self._run.logs.since(self._logs_read)
+        self._logs_read = self._run.logs.written
+        metrics = self._controller.metrics.render()[1].decode()
+        return [*(("a log line", line) for line in lines), ("the metrics", metrics)]

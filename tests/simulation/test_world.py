@@ -1,0 +1,131 @@
+"""The world itself: what its switches do, apart from any scenario."""
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+import trio
+
+from lunanexa_apps.engine.settings import EngineSettings
+from lunanexa_simulation.client import Answer, Ending, Oracle
+from lunanexa_simulation.engine_program import MODEL
+from lunanexa_simulation.faults import crash_agent, crash_controller
+from lunanexa_simulation.run import Run, RunResult, run_simulated
+from lunanexa_simulation.verdicts import Verdict
+from lunanexa_simulation.world import World, WorldPlan, open_world
+
+
+def in_world(body: Callable[[World], Awaitable[None]], plan: WorldPlan | None = None) -> RunResult:
+    async def main(run: Run) -> None:
+        async with open_world(run, plan) as world:
+            await body(world)
+
+    return run_simulated(main, 1, horizon_ms=600_000)
+
+
+def held(result: RunResult) -> None:
+    assert result.verdict is Verdict.HELD, (result.problem, result.detail, *result.tail)
+
+
+def test_four_nodes_enrol() -> None:
+    async def body(world: World) -> None:
+        await world.start()
+        assert len(world.kernel.state.nodes) == 4
+
+    held(in_world(body, WorldPlan(nodes=4)))
+
+
+def test_checkers_see_the_fences_and_processes_of_nodes() -> None:
+    async def body(world: World) -> None:
+        await world.start()
+        await world.deploy(replicas=2)
+        await world.until("both serve", lambda: world.routable() == 2, within_ms=60_000)
+        reports = world.kernel.state.replicas
+        running = [pair for node in world.nodes for pair in node.running()]
+        assert sorted(running) == sorted((name, report.start) for name, report in reports.items())
+        generations = {node.name: node.generation for node in world.kernel.state.nodes.values()}
+        assert {node.name: node.accepted() for node in world.nodes} == {
+            name: (1, generation) for name, generation in generations.items()
+        }
+
+    held(in_world(body, WorldPlan(nodes=2)))
+
+
+def test_a_killed_controller_writes_nothing_more_and_its_rows_stay() -> None:
+    async def body(world: World) -> None:
+        await world.start()
+        rows = len(world.controller.durable().rows)
+        crash_controller(world)
+        await trio.sleep(30)
+        assert len(world.controller.durable().rows) == rows
+        assert (await world.client.chat(world.prompt("hello"))).ending is Ending.UNREACHABLE
+        await world.start_controller()
+        assert len(world.controller.durable().rows) > rows
+
+    held(in_world(body))
+
+
+def test_a_killed_agent_says_nothing_more() -> None:
+    async def body(world: World) -> None:
+        await world.start()
+        node = world.nodes[0].name
+        sequence = world.kernel.observed.nodes[node].sequence
+        crash_agent(world)
+        await trio.sleep(30)
+        assert world.kernel.observed.nodes[node].sequence == sequence
+
+    held(in_world(body))
+
+
+def test_a_promise_that_is_not_kept_in_time_breaks_liveness() -> None:
+    async def body(world: World) -> None:
+        await world.until("pigs fly", lambda: False, within_ms=5_000)
+
+    result = in_world(body)
+    assert (result.verdict, result.problem) == (Verdict.LIVENESS_BROKEN, "pigs fly: not within 5000 virtual ms")
+    assert [(promise.name, promise.held) for promise in result.promises] == [("pigs fly", False)]
+
+
+def test_a_store_that_loses_what_it_acknowledged_is_seen() -> None:
+    async def body(world: World) -> None:
+        await world.start()
+        world.controller.durable().rows.pop()
+        await world.deploy()
+
+    result = in_world(body)
+    assert result.verdict is Verdict.SAFETY_BROKEN
+    assert result.problem is not None
+    assert result.problem.startswith("chains_verify")
+
+
+def test_an_error_of_a_service_is_a_crash() -> None:
+    async def body(world: World) -> None:
+        await world.start()
+        world.controller.disk.faults.corrupt = True
+        await world.client.call("PUT", "/admin/v1/deployments/x", world.secrets.operator_token, {})
+        await world.deploy()
+
+    result = in_world(body)
+    assert (result.verdict, result.problem) == (Verdict.CRASHED, "PortFault: the simulated disk is corrupt")
+
+
+def test_a_planted_secret_that_a_service_logs_is_found() -> None:
+    async def body(world: World) -> None:
+        await world.start()
+        structlog.get_logger().info("leak", header=f"Bearer {world.secrets.operator_token}")
+        await trio.sleep(1)
+
+    result = in_world(body)
+    assert (result.verdict, result.problem) == (
+        Verdict.SAFETY_BROKEN,
+        "no_secret_shown: the operator token stands in a log line",
+    )
+
+
+def test_the_oracle_knows_a_wrong_answer() -> None:
+    oracle = Oracle(EngineSettings(names=("reference",)), MODEL)
+    body = {"model": "any", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 8}
+    text = oracle.expect(body)
+    assert oracle.fault(body, Answer(ending=Ending.WHOLE, text=text)) is None
+    assert oracle.fault(body, Answer(ending=Ending.CUT, text=text[:5])) is None
+    assert oracle.fault(body, Answer(ending=Ending.WHOLE, text=text[:5])) is not None
+    assert oracle.fault(body, Answer(ending=Ending.CUT, text=text[1:5])) is not None
