@@ -87,19 +87,22 @@ def _word(held: bool) -> str:
 async def _run_twice(scenario: Scenario, seed: int) -> dict[str, Any]:
     """The same run in two processes whose hashes of strings differ. One process can't tell: the order of a set
     is the same in it each time."""
-    documents: dict[str, dict[str, Any]] = {}
+    documents: dict[str, dict[str, Any] | None] = {}
 
     async def one(hash_seed: str) -> None:
         program = [sys.executable, "-m", "lunanexa_simulation.main"]
         command = [*program, "run", scenario.name, "--seed", str(seed), "--json", STDOUT]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         ended = await trio.run_process(command, env=environment, capture_stdout=True, check=False)
-        documents[hash_seed] = json.loads(ended.stdout)
+        documents[hash_seed] = json.loads(ended.stdout or b"null")
 
     async with trio.open_nursery() as nursery:
         for hash_seed in HASH_SEEDS:
             nursery.start_soon(one, hash_seed)
     first, second = (documents[hash_seed] for hash_seed in HASH_SEEDS)
+    if first is None or second is None:
+        # What it says is on standard error already.
+        raise SystemExit(Verdict.CRASHED.value)
     same = first["digest"] == second["digest"]
     first["deterministic"] = same
     if not same:
@@ -129,8 +132,7 @@ def _tell(document: Mapping[str, Any], path: str | None) -> int:
     else:
         if path is not None:
             Path(path).write_text(text, encoding="utf-8")
-        for line in _lines(document):
-            print(line)
+        print("\n".join(_lines(document)))
     return int(document["exit_code"])
 
 

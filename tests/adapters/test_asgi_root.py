@@ -56,6 +56,21 @@ async def test_a_bug_after_the_beginning_cuts_the_answer() -> None:
     assert logs[0]["begun"] is True
 
 
+async def test_a_client_that_left_is_no_fault() -> None:
+    async def send(message: Message) -> None:
+        await trio.lowlevel.checkpoint()
+        raise OSError("the client has gone")
+
+    async def receive() -> Message:
+        await trio.lowlevel.checkpoint()
+        return {"type": "http.disconnect"}
+
+    scope: Scope = {"type": "http", "method": "GET", "path": "/admin/v1/status", "headers": []}
+    with capture_logs() as logs:
+        await root_of(Broken(begun=True))(scope, receive, send)
+    assert logs == []
+
+
 async def test_a_bug_behind_quart_is_told_the_same(autojump_clock: MockClock) -> None:
     async with edge(autojump_clock) as one:
         # The kernel's table is broken on purpose.

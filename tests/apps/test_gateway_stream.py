@@ -170,6 +170,7 @@ BREAKS = [
     (script(Part(delta("a"))), "engine_cut"),
     (script(Part(delta("a")), whole=False), "engine_cut"),
     (script(Part(delta("a")), Part(frame(error={"message": "gpu-7"}) + DONE)), "engine_error_in_stream"),
+    (script(Part(delta("a")), Part(frame(error={"message": "gpu-7"})), stuck=True), "engine_error_in_stream"),
     (script(Part(delta("a")), Part(delta("", "stop") + frame(error={"message": "x"}))), "engine_error_in_stream"),
     (script(Part(delta("a")), Part(b"data: " + b"x" * 5_000_000)), "engine_event_too_long"),
 ]
@@ -194,6 +195,8 @@ async def test_a_stream_that_breaks_ends_in_an_error_frame(
         assert [attempt.failure for attempt in settlement.attempts] == [reason]
         assert settlement.usage.output_tokens >= 1
         assert world.at_rest()
+        # It did not wait for an end that need not come.
+        assert trio.current_time() < 60
 
 
 EARLY = [

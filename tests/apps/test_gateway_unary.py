@@ -156,6 +156,7 @@ async def test_an_engine_that_fails_is_a_502(failure: Script, reason: str, autoj
         assert sink.headers == {"x-lunanexa-workload-id": world.receipt().workload}
         assert world.receipt().state is WorkloadState.FAILED
         assert world.receipt().settlement.detail == reason
+        assert world.receipt().settlement.usage == Usage()
         assert [attempt.failure for attempt in world.receipt().settlement.attempts] == [reason]
         assert world.at_rest()
 

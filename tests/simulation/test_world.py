@@ -42,7 +42,7 @@ def test_checkers_see_the_fences_and_processes_of_nodes() -> None:
         reports = world.kernel.state.replicas
         running = [pair for node in world.nodes for pair in node.running()]
         assert sorted(running) == sorted((name, report.start) for name, report in reports.items())
-        generations = {node.name: node.generation for node in world.kernel.state.nodes.values()}
+        generations = {node.node: node.generation for node in world.kernel.state.nodes.values()}
         assert {node.name: node.accepted() for node in world.nodes} == {
             name: (1, generation) for name, generation in generations.items()
         }

@@ -37,18 +37,24 @@ class Root(AsgiApplication):
                 raise AssertionError(kind)
 
     async def _guard(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, begun = request_id(scope, self._ids), False
+        request, begun, gone = request_id(scope, self._ids), False, False
 
         async def noting(message: Message) -> None:
-            nonlocal begun
+            nonlocal begun, gone
             begun = True
-            await send(message)
+            try:
+                await send(message)
+            except OSError:
+                gone = True
+                raise
 
         path = str(scope["path"])
         owner = self._control if _under(path, _CONTROL_PREFIXES) else self._data_plane
         try:
             await owner(scope, receive, noting)
         except Exception as error:  # the edge's guard: one request's bug must not be another's
+            if gone:
+                return  # ASGI tells a sender by OSError that its client has left: no fault of anybody's.
             self._log.error("request_failed", request_id=request, begun=begun, exc_info=error)
             if begun:
                 raise

@@ -29,16 +29,12 @@ class LocalPrivateFiles(PrivateFiles):
             return None
         except OSError as error:
             raise _unreadable(path, error) from error
-        with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise PortFault(f"{path} is no regular file: move it away")
-            if status.st_mode & _OTHERS:
-                _tighten(descriptor, path)
-            try:
-                data = file.read(FILE_BYTES_MAX + 1)
-            except OSError as error:
-                raise _unreadable(path, error) from error
+        try:
+            data = _read(descriptor, path)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        finally:
+            os.close(descriptor)
         if len(data) > FILE_BYTES_MAX:
             raise PortFault(f"{path} is longer than {FILE_BYTES_MAX} bytes, so it is another file: move it away")
         return data
@@ -66,6 +62,17 @@ class LocalPrivateFiles(PrivateFiles):
         assert not inside.is_absolute(), name
         assert ".." not in inside.parts, name
         return self._folder / inside
+
+
+def _read(descriptor: int, path: Path) -> bytes:
+    """All of it, or one byte more than is allowed."""
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        raise PortFault(f"{path} is no regular file: move it away")
+    if mode & _OTHERS:
+        _tighten(descriptor, path)
+    with open(descriptor, "rb", closefd=False) as file:
+        return file.read(FILE_BYTES_MAX + 1)
 
 
 def _tighten(descriptor: int, path: Path) -> None:

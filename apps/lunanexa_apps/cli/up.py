@@ -53,7 +53,7 @@ _METAVARS: Final = {
 
 @click.command("up", epilog="Engines: " + ", ".join(DRIVERS) + ".")
 @setting_options(*_METAVARS, metavar=_METAVARS)
-@click.option("--ready-file", metavar="PATH", help="JSON file that exists while calls succeed.")
+@click.option("--ready-file", metavar="PATH", help="JSON file, written when the first call would succeed.")
 @click.option("-v", "--verbose", count=True, help="Log more; twice: everything.")
 @config_option
 @output_option

@@ -1,7 +1,7 @@
 """The ready file: how a program learns that an installation serves, and who its processes are.
 
-It exists exactly while a first call would succeed. It is replaced as a whole, so that a reader never sees
-half of it, and holds secrets, so that only this user can read it.
+It is written when a first call would succeed and removed at the stop. It is replaced as a whole, so that a
+reader never sees half of it, and holds secrets, so that only this user can read it.
 """
 
 import json

@@ -84,7 +84,7 @@ async def _kill(child: Child) -> None:
 async def _wait_is_cancellable(child: Child) -> None:
     with trio.CancelScope() as scope:
         scope.cancel()
-        await child.wait()
+        _ = await child.wait()
     assert scope.cancelled_caught, "a cancelled wait leaves the child running"
     child.terminate()
     assert await child.wait() == 0
@@ -92,7 +92,7 @@ async def _wait_is_cancellable(child: Child) -> None:
 
 async def _missing_program(children: Children, order: ChildOrder) -> None:
     try:
-        await children.start(order)
+        _ = await children.start(order)
     except PortFault:
         return
     raise AssertionError("a program that can't be run is a PortFault")

@@ -109,7 +109,7 @@ def check_a_broken_folder(folders: Folders) -> None:
 
 def _error_of(use: Callable[[], object]) -> str:
     try:
-        use()
+        _ = use()
     except PortError as error:
         return str(error)
     raise AssertionError("a broken folder was used")
