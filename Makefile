@@ -14,7 +14,7 @@ SOURCES := $(wildcard core ports adapters apps simulation tests benchmarks .ci)
 # Options, given on the command line: make run ARGS="--listen 127.0.0.1:9000"
 PYTHON ?=
 ARGS ?=
-SCENARIO ?= first
+SCENARIO ?= first-slice
 SEED ?= 1
 TEST_JOBS ?= 2
 UPGRADE ?=
@@ -145,7 +145,7 @@ test: setup-dev ## All tests but those by hand, with the coverage gate of core
 
 .PHONY: test-fast test-coverage test-slow
 test-fast: setup-dev
-	@LUNANEXA_TESTS_QUICK=1 $(BIN)/pytest -q -n $(TEST_JOBS) -m "not by_hand and not slow" --junitxml=build/reports/fast.xml
+	@TESTS_QUICK=1 $(BIN)/pytest -q -n $(TEST_JOBS) -m "not by_hand and not slow" --junitxml=build/reports/fast.xml
 
 test-coverage: setup-dev
 	@$(BIN)/pytest -q -n $(TEST_JOBS) -m "not by_hand and not slow" --junitxml=build/reports/fast.xml \
@@ -157,7 +157,7 @@ test-slow: setup-dev
 	@$(BIN)/pytest -q -m "slow and not by_hand" --junitxml=build/reports/slow.xml
 
 .PHONY: sim
-sim: $(VENV)/.setup ## Run one scenario of the simulator: make sim SCENARIO=first SEED=7
+sim: $(VENV)/.setup ## Run one scenario of the simulator: make sim SCENARIO=first-slice SEED=7
 	@exec $(BIN)/lunanexa-sim run $(SCENARIO) --seed $(SEED) $(ARGS)
 
 .PHONY: bench

@@ -78,6 +78,10 @@ class Dispatch(Protocol):
         held is settled ``gateway_lost``."""
 
     @abstractmethod
+    async def authenticate(self, key_digest: str) -> Refusal | None:
+        """Why this key may not ask for inference at all, before a body is read for it. ``admit`` checks again."""
+
+    @abstractmethod
     async def admit(self, request: WorkloadRequest) -> Admitted | Refusal:
         """Checks key, alias, limits and queue, takes one reservation, all or nothing, and returns when the
         admission is durable. After a refusal nothing is held. Shielded: a caller that is cancelled inside

@@ -53,6 +53,10 @@ class InferenceGateway(Protocol):
     """Admits, waits, relays, settles."""
 
     @abstractmethod
+    async def authenticate(self, api_key: str | None) -> Refusal | None:
+        """Why nothing of this caller is read: a missing, unknown or insufficient key."""
+
+    @abstractmethod
     async def infer(self, call: InferenceCall, sink: ResponseSink) -> None:
         """Answers the call into ``sink``: bytes of the engine, or one refusal. Cancelling it is how a
         client's departure is told: the upstream socket closes at once, and the workload is settled."""

@@ -7,6 +7,7 @@ import pytest
 import trio
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from lunanexa_core.openai.stream import KEEPALIVE
@@ -204,6 +205,17 @@ PATHS = (
 BODIES = st.binary(max_size=50) | st.sampled_from([BODY, STREAM, b"{}", b"[]", b'{"model":7}', b"x" * 5_000])
 
 
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/nothing", "/v1/chat/completions", "/admin/v1/status"])
+async def test_a_client_that_leaves_before_a_short_answer_leaves_nothing(path: str, autojump_clock: MockClock) -> None:
+    async with edge(autojump_clock) as one:
+        client = Client("GET", path, headers=[KEY])
+        client.departed.set()
+        with trio.fail_after(60), capture_logs() as logs:
+            await client.call(one.root)
+        assert not client.sent
+        assert not logs
+
+
 @given(
     method=st.sampled_from(["GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "BREW"]),
     path=st.sampled_from(PATHS.split()) | st.text(max_size=20).map(lambda text: "/" + text),
@@ -232,3 +244,10 @@ def test_nothing_that_comes_in_is_a_500(
                 client.error()
 
     trio.run(run, clock=clock)
+
+
+async def test_nothing_of_a_stranger_is_read(autojump_clock: MockClock) -> None:
+    async with edge(autojump_clock) as one:
+        for headers in ([], [(b"authorization", b"Bearer lnx_nobody")]):
+            client = await Client("POST", "/v1/chat/completions", b"no json", headers).call(one.root)
+            assert (client.status, client.error()["code"]) == (401, "invalid_api_key")

@@ -17,7 +17,7 @@ from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.rng import Streams
 from tests.adapters.asgi_driver import Client
-from tests.adapters.edge import OPERATOR_KEY, edge
+from tests.adapters.edge import KEY, OPERATOR_KEY, edge
 
 
 class Broken(AsgiApplication):
@@ -57,7 +57,7 @@ async def test_a_bug_after_the_beginning_cuts_the_answer() -> None:
 
 
 async def test_a_client_that_left_is_no_fault() -> None:
-    async def send(message: Message) -> None:
+    async def send(_: Message) -> None:
         await trio.lowlevel.checkpoint()
         raise OSError("the client has gone")
 
@@ -84,12 +84,12 @@ async def test_a_bug_behind_quart_is_told_the_same(autojump_clock: MockClock) ->
 async def test_a_kernel_that_is_gone_is_a_503(autojump_clock: MockClock) -> None:
     async with edge(autojump_clock) as one:
         one.world.kernel._inbox.close()
-        for method, path, body in (
-            ("POST", "/v1/completions", b'{"model":"tiny"}'),
-            ("POST", "/admin/v1/drain", b""),
-            ("DELETE", "/admin/v1/deployments/d1", b""),
+        for method, path, body, key in (
+            ("POST", "/v1/completions", b'{"model":"tiny"}', KEY),
+            ("POST", "/admin/v1/drain", b"", OPERATOR_KEY),
+            ("DELETE", "/admin/v1/deployments/d1", b"", OPERATOR_KEY),
         ):
-            client = await Client(method, path, body, [OPERATOR_KEY]).call(one.root)
+            client = await Client(method, path, body, [key]).call(one.root)
             assert (client.status, client.error()["code"]) == (503, "store_unavailable")
 
 

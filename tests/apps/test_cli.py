@@ -163,7 +163,13 @@ def call(
     def nobody(_: HttpRequest) -> Reply:
         raise HttpUnreachable("refused")
 
-    kept = {"HOME": "/nowhere", "XDG_DATA_HOME": "", "XDG_CONFIG_HOME": "", "LUNANEXA_CONFIG": ""}
+    kept: dict[str, str | None] = {
+        "HOME": "/nowhere",
+        "XDG_DATA_HOME": "",
+        "XDG_CONFIG_HOME": "",
+        "LUNANEXA_CONFIG": "",
+        "COLUMNS": None,
+    }
     runner = CliRunner(env=kept | (environment or {}))
     return runner.invoke(command, arguments, obj=tools(server or nobody), input=stdin, catch_exceptions=False)
 

@@ -112,6 +112,11 @@ class DataPlane(AsgiApplication):
                 return
         assert not isinstance(key, Refusal)
         assert not isinstance(headers, Refusal)
+        # Nobody without a key has a body read, let alone parsed, for him.
+        stranger = await self._gateway.authenticate(key)
+        if stranger is not None:
+            await exchange.refuse_unread(stranger)
+            return
         body = await exchange.body(self._settings.body_limits[dialect])
         if isinstance(body, Refusal):
             await exchange.refuse_unread(body)

@@ -5,7 +5,7 @@ Source: https://asgi.readthedocs.io/en/latest/specs/www.html
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import trio
 
@@ -22,7 +22,7 @@ _LENGTH_DIGITS: Final = 18
 
 
 class Departed(Exception):  # an ending, not an error
-    """The client has gone before its request was read."""
+    """The client has gone before its request was read, or before a short answer was sent."""
 
 
 class Exchange:
@@ -33,6 +33,7 @@ class Exchange:
         self.request = request
         self._receive = receive
         self._send = send
+        self._watched = False
         self.begun = False
         self.ended = False
 
@@ -70,6 +71,7 @@ class Exchange:
         """Runs ``work`` (the body was read) and cancels it when the client goes."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch, nursery.cancel_scope)
+            self._watched = True
             await work()
             nursery.cancel_scope.cancel(reason="the answer is complete")
 
@@ -130,13 +132,10 @@ class Exchange:
         try:
             await self._send(message)
         except OSError:
-            # ASGI 2.4: sends fail after a departure, which the watcher is about to tell as a cancellation.
-            await _departed()
-
-
-async def _departed() -> NoReturn:
-    await trio.sleep_forever()
-    raise AssertionError("it sleeps for ever")
+            # ASGI 2.4: sends fail after a departure. Within ``run`` the watcher is about to tell it as a cancellation.
+            if self._watched:
+                await trio.sleep_forever()
+            raise Departed from None
 
 
 class AsgiSink(ResponseSink):

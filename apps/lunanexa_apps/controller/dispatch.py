@@ -60,6 +60,10 @@ class KernelDispatch(Dispatch):
         await self._kernel.ask(OpenSession(session), _ACTOR)
         return self._kernel.policy.session_lease_ms
 
+    async def authenticate(self, key_digest: str) -> Refusal | None:
+        key = authorise(self._kernel.state, key_digest, Role.INFERENCE, self._kernel.now())
+        return key if isinstance(key, Refusal) else None
+
     async def admit(self, request: WorkloadRequest) -> Admitted | Refusal:
         # The grant may come in the batch that admits: the box must be there before.
         self._boxes[request.workload] = _Box()

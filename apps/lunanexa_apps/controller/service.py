@@ -57,10 +57,13 @@ async def run_controller(
         operator=KernelOperator(kernel, begin.version),
         nodes=KernelNodePlane(kernel, ports.signer, ports.verifier, engine_secret),
     )
-    async with trio.open_nursery() as nursery:
-        await nursery.start(kernel.run, begin)
-        await nursery.start(run_janitor, kernel)
-        await nursery.start(run_reconciliation, kernel, ports.ids)
-        task_status.started(controller)
-        await serve(controller)
-        nursery.cancel_scope.cancel("the controller has stopped serving")
+    # The kernel is outermost: it ends when nobody is left who may ask it.
+    async with trio.open_nursery() as around:
+        await around.start(kernel.run, begin)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(run_janitor, kernel)
+            await nursery.start(run_reconciliation, kernel, ports.ids)
+            task_status.started(controller)
+            await serve(controller)
+            nursery.cancel_scope.cancel("the controller has stopped serving")
+        around.cancel_scope.cancel("nobody is left to ask")

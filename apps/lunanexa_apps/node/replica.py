@@ -57,6 +57,8 @@ class ReplicaOwner:
         changed: Callable[[], None],
     ) -> None:  # fmt: skip
         self.record = first.record
+        self.looked = trio.Event()
+        """Set once its process was looked at, or there is none to look at."""
         self._first = first
         self._ports = ports
         self._settings = settings
@@ -103,6 +105,8 @@ class ReplicaOwner:
             if self._process is not None and self.record.start is not None:
                 nursery.start_soon(self._watch, self.record.start, self._process)
             await self._take(self._first, nursery)
+            if self._probing is None:
+                self.looked.set()
             while self.record.state is not ReplicaState.ABSENT:
                 observation = await self._next()
                 await self._see(observation, nursery)
@@ -135,6 +139,7 @@ class ReplicaOwner:
         if isinstance(observation, Probed) and observation.start == self.record.start:
             self._readings = fresh_readings(observation, self._readings, now_ms)
         await self._take(step(self.record, observation, now_ms, self._rules, self._ports.ids.below(1_000)), nursery)
+        self.looked.set()
 
     async def _take(self, taken: Step, nursery: trio.Nursery) -> None:
         before, self.record = self.record, taken.record

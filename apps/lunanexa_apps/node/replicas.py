@@ -38,6 +38,7 @@ class Replicas:
         self._shutdown = shutdown
         self._changed = changed
         self._wake = Pulse()
+        self._begun = trio.Event()
         self._owners: dict[AssignmentId, ReplicaOwner] = {}
         self._ended: dict[AssignmentId, ReplicaReport] = {}
         self._strays: set[StartId] = set()
@@ -53,6 +54,12 @@ class Replicas:
         reports = self._ended | {name: report for name, report in current.items() if report is not None}
         return tuple(reports[name] for name in sorted(reports))
 
+    async def wait_looked(self) -> None:
+        """Returns when every replica that an earlier agent left was looked at once."""
+        await self._begun.wait()
+        for owner in list(self._owners.values()):
+            await owner.looked.wait()
+
     def told(self, reports: tuple[ReplicaReport, ...]) -> None:
         """The controller has heard these: what is absent need not be told again."""
         for report in reports:
@@ -66,6 +73,7 @@ class Replicas:
             async with trio.open_nursery() as owners:
                 for found in recovered.values():
                     self._own(owners, ReplicaOwner(self._ports, self._settings, found.step, found.process, self._tell))
+                self._begun.set()
                 await self._reconcile_until_done(owners)
             nursery.cancel_scope.cancel("nothing is left to stop")
 

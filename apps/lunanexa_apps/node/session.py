@@ -22,6 +22,7 @@ from lunanexa_core.southbound.heartbeat import Heartbeat
 from lunanexa_ports.errors import PortError
 
 LAST_HEARTBEAT_S: Final = 2.0
+_FIRST_LOOK_S: Final = 1.0
 _log = structlog.get_logger()
 
 
@@ -44,6 +45,10 @@ class ControllerSession:
 
     async def run(self) -> None:
         """Runs for ever."""
+        # The controller believes what it hears: an engine that serves must not be told of as starting only
+        # because this agent has not looked yet.
+        with trio.move_on_after(_FIRST_LOOK_S):
+            await self._replicas.wait_looked()
         while True:
             await self._enrol()
             async with trio.open_nursery() as nursery:

@@ -71,6 +71,14 @@ class Gateway(InferenceGateway):
             await nursery.start(run_gateway_session, self._dispatch, self._session)
             task_status.started()
 
+    async def authenticate(self, api_key: str | None) -> Refusal | None:
+        if api_key is None:
+            return NO_KEY
+        try:
+            return await self._dispatch.authenticate(secret_digest(api_key))
+        except PortUnavailable:
+            return NO_KERNEL
+
     async def models(self, api_key: str | None) -> tuple[ModelCard, ...] | Refusal:
         if api_key is None:
             return NO_KEY
