@@ -3,6 +3,7 @@
 Source: https://asgi.readthedocs.io/en/latest/specs/www.html
 """
 
+import contextlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
@@ -129,13 +130,13 @@ class Exchange:
                 taken_bytes += len(message.get("body", b""))
 
     async def _tell(self, message: dict[str, Any]) -> None:
-        try:
+        with contextlib.suppress(OSError):
             await self._send(message)
-        except OSError:
-            # ASGI 2.4: sends fail after a departure. Within ``run`` the watcher is about to tell it as a cancellation.
-            if self._watched:
-                await trio.sleep_forever()
-            raise Departed from None
+            return
+        # ASGI 2.4: sends fail after a departure. Within ``run`` the watcher is about to tell it as a cancellation.
+        if self._watched:
+            await trio.sleep_forever()
+        raise Departed
 
 
 class AsgiSink(ResponseSink):
