@@ -89,9 +89,8 @@ endef
 .PHONY: check
 check: setup-dev ## Lint, types, layers, purity and the fast tests, in under a minute
 	@started=$$SECONDS; failed=; \
-	$(MAKE) -k -j2 --output-sync=target \
-	    check-mypy check-imports check-pyright check-async check-lint check-format check-purity || failed=1; \
-	$(MAKE) test-fast || failed=1; \
+	$(MAKE) -k -j3 --output-sync=target check-async test-fast \
+	    check-mypy check-imports check-pyright check-lint check-format check-purity || failed=1; \
 	echo "make check: $$((SECONDS - started)) s"; [ -z "$$failed" ]
 
 .PHONY: check-lint check-format check-mypy check-pyright check-imports check-async check-purity
@@ -124,7 +123,7 @@ check-async: setup-dev
 	        changed="-newer build/async.passed"; \
 	    fi; \
 	    find $(SOURCES) -name '*.py' $$changed -not -path 'tests/typing/cases/*' \
-	        -exec grep -lZ async {} + | xargs -0 -r $(FLAKE8_ASYNC) && mv build/async.new build/async.passed)
+	        -exec grep -lZ async {} + | xargs -0 -r -n 64 -P 2 $(FLAKE8_ASYNC) && mv build/async.new build/async.passed)
 
 # An environment with attrs and nothing else must be able to import core, and ports without conformance/.
 check-purity: build/purity/.ready
