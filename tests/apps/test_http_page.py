@@ -1,0 +1,25 @@
+"""The page on the HTTP surface says what the code does."""
+
+from pathlib import Path
+
+import pytest
+
+from lunanexa_apps.controller.gateway.report import HELP
+from lunanexa_core.drivers.catalog import DRIVERS
+from lunanexa_core.outcomes import TABLE, Outcome
+
+PAGE = (Path(__file__).parents[2] / "docs" / "http-api.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_each_outcome_stands_there_as_it_is(outcome: Outcome) -> None:
+    row = TABLE[outcome]
+    wait = "" if row.retry_after_ms is None else f"{-(-row.retry_after_ms // 1000)} s"
+    cells = (f"`{outcome.value}`", row.http_status, f"`{row.error_type}`", "yes" if row.retry else "no", wait)
+    line = "| " + " | ".join(map(str, (*cells, row.exit_code))) + " | "
+    assert line in PAGE
+
+
+def test_each_metric_and_driver_stands_there() -> None:
+    for name in (*HELP, *DRIVERS):
+        assert f"`{name}`" in PAGE, name
