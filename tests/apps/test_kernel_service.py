@@ -9,6 +9,7 @@ import trio
 from trio.testing import MockClock
 
 from lunanexa_apps.controller.dispatch import KernelDispatch
+from lunanexa_apps.controller.gateway.session import run_gateway_session
 from lunanexa_apps.controller.janitor import run_janitor
 from lunanexa_apps.controller.kernel import Fenced, Kernel
 from lunanexa_apps.controller.replay import replay
@@ -214,4 +215,84 @@ async def test_a_lapsed_gateway_frees_what_it_held(mock_clock: MockClock) -> Non
         (receipt,) = kernel.state.receipts.values()
         assert receipt.settlement.detail == "gateway_lost"
         assert not kernel.observed.held
+        nursery.cancel_scope.cancel("the test is over")
+
+
+async def test_a_settlement_that_the_store_did_not_take_is_settled_when_it_is_back(mock_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    async with kernel_on(disk) as kernel, trio.open_nursery() as nursery:
+        await build_fleet(kernel)
+        dispatch = KernelDispatch(kernel, SECRET)
+        assert isinstance(await dispatch.admit(request()), Admitted)
+        receipts: list[Receipt | None] = []
+
+        async def settle() -> None:
+            receipts.append(await dispatch.settle(settlement()))
+
+        disk.faults.unavailable = True
+        nursery.start_soon(settle)
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not kernel.store_ok
+        assert not receipts
+        disk.faults.unavailable = False
+        while not receipts:
+            mock_clock.jump(1)
+            await trio.testing.wait_all_tasks_blocked()
+        assert isinstance(receipts[0], Receipt)
+        assert not kernel.state.open
+        assert not kernel.observed.held
+
+
+async def test_a_store_that_is_down_at_the_beginning_costs_no_key(mock_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    journal = SimulatedJournal(disk.mount())
+    kernel = Kernel(journal, SimulatedClock(), POLICY)
+    began = trio.Event()
+
+    async def run() -> None:
+        async with trio.open_nursery() as running:
+            await running.start(kernel.run, BEGIN)
+            began.set()
+
+    async with trio.open_nursery() as nursery:
+        disk.faults.delay_ms = 1_000
+        nursery.start_soon(run)
+        await trio.testing.wait_all_tasks_blocked()
+        # The epoch is taken, and the first append fails.
+        disk.faults.full = True
+        mock_clock.jump(1)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not began.is_set()
+        disk.faults.full, disk.faults.delay_ms = False, 0
+        while not began.is_set():
+            mock_clock.jump(1)
+            await trio.testing.wait_all_tasks_blocked()
+        assert kernel.state.cluster == BEGIN.cluster
+        assert list(kernel.state.keys.values()) == list(BEGIN.keys)
+        nursery.cancel_scope.cancel("the test is over")
+
+
+async def test_an_outage_of_the_store_is_no_silence_of_a_gateway(mock_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    async with kernel_on(disk) as kernel, trio.open_nursery() as nursery:
+        await build_fleet(kernel)
+        await nursery.start(run_janitor, kernel)
+        dispatch = KernelDispatch(kernel, SECRET)
+        assert isinstance(await dispatch.admit(request()), Admitted)
+        nursery.start_soon(run_gateway_session, dispatch, SESSION)
+        await trio.testing.wait_all_tasks_blocked()
+        disk.faults.unavailable = True
+        await dispatch.admit(request(2))
+        assert not kernel.store_ok
+        for _ in range(2 * POLICY.session_lease_ms // 500):
+            mock_clock.jump(0.5)
+            await trio.testing.wait_all_tasks_blocked()
+        disk.faults.unavailable = False
+        for _ in range(8):
+            mock_clock.jump(0.5)
+            await trio.testing.wait_all_tasks_blocked()
+        assert kernel.store_ok
+        assert list(kernel.state.open) == [request().workload]
         nursery.cancel_scope.cancel("the test is over")

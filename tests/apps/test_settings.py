@@ -158,7 +158,7 @@ def test_every_problem_is_told_at_once() -> None:
 
 
 def test_paths_start_where_they_were_written() -> None:
-    assert loaded({"model": "m.gguf"}).settings.model == "/work/m.gguf"
+    assert loaded({"model": "m.gguf"}).settings.model == "/here/m.gguf"
     assert loaded(document={"model": "../m.gguf"}).settings.model == "/m.gguf"
     assert loaded(document={"model": "/abs/m.gguf"}).settings.model == "/abs/m.gguf"
 

@@ -1,14 +1,12 @@
 """The agent is killed under running streams, for a moment and then for longer than its lease: no stream notices,
-nothing is granted once the node is lost, and each time the next agent finds the same engine process.
-
-Until that agent has looked at the engine it reports the replica as starting, and new calls are refused so."""
+nothing is granted once the node is lost, and each time the next agent finds the same engine process and says
+from its first word on that it serves."""
 
 from typing import Final
 
 import trio
 
 from lunanexa_core.events import Liveness
-from lunanexa_core.ids import BootId
 from lunanexa_core.observed import NodeReading
 from lunanexa_core.southbound.heartbeat import ReplicaState
 from lunanexa_simulation.client import Ending
@@ -41,18 +39,14 @@ async def _for_a_moment(world: World) -> None:
     for body, answer in streams:
         world.check("a stream outlives the agent", answer.ending is Ending.WHOLE, answer)
         world.check_answer("and is the engine's answer", body, answer)
-    await world.until("the next agent has looked", lambda: _reports_ready(world, boot), within_ms=60_000)
+    await world.until("the next agent is heard", lambda: _reading(world).boot != boot, within_ms=60_000)
+    states = {report.state for report in _reading(world).heartbeat.replicas}
+    world.check("it tells of an engine that serves", states == {ReplicaState.READY}, states)
     await _same_engine(world, start, "after a moment")
 
 
 def _reading(world: World) -> NodeReading:
     return world.kernel.observed.nodes[world.nodes[0].name]
-
-
-def _reports_ready(world: World, before: BootId) -> bool:
-    reading = _reading(world)
-    states = {report.state for report in reading.heartbeat.replicas}
-    return reading.boot != before and states == {ReplicaState.READY}
 
 
 async def _longer_than_the_lease(world: World) -> None:
