@@ -43,6 +43,8 @@ class Observed:
     """The newest whole report of each replica, with readings and log lines."""
     admitted_mono_ms: dict[WorkloadId, int] = attrs.Factory(dict)
     queues: dict[DeploymentId, ServiceQueue] = attrs.Factory(dict)
+    service_ms: dict[DeploymentId, int] = attrs.Factory(dict)
+    """Smoothed time from grant to receipt, a service."""
     held: dict[WorkloadId, Held] = attrs.Factory(dict)
     slots_held: dict[StartId, int] = attrs.Factory(dict)
 

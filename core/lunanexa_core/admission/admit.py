@@ -2,6 +2,7 @@
 
 import hmac
 
+from lunanexa_core.admission.wait import predicted_wait_ms
 from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_core.events import WorkloadAdmitted
 from lunanexa_core.ids import Alias
@@ -76,9 +77,17 @@ def admit(
         return Refusal(
             outcome=Outcome.RATE_LIMITED, message=f"this key may have {key.concurrency} requests in progress at once"
         )
-    room = sum(report.slots for report in replicas) + policy.queue_requests_max
-    if state.open_of_deployment.get(deployment_id, 0) >= room:
+    slots = sum(report.slots for report in replicas)
+    in_progress = state.open_of_deployment.get(deployment_id, 0)
+    if in_progress >= slots + policy.queue_requests_max:
         return Refusal(outcome=Outcome.QUEUE_FULL, message=f"{policy.queue_requests_max} requests wait already")
+    wait_ms = predicted_wait_ms(observed, deployment_id, in_progress=in_progress, slots=slots)
+    if wait_ms > request.deadline_ms:
+        return Refusal(
+            outcome=Outcome.DEADLINE_UNREACHABLE,
+            message=f"the wait for a slot, about {wait_ms} ms, would pass the deadline of {request.deadline_ms} ms",
+            retry_after_ms=wait_ms - request.deadline_ms,
+        )
     return WorkloadAdmitted(request=request, key=key.key, tenant=key.tenant, deployment=deployment_id)
 
 

@@ -2,6 +2,7 @@
 
 from lunanexa_core import commands
 from lunanexa_core.admission.queue import Waiter
+from lunanexa_core.admission.wait import measured
 from lunanexa_core.commands import Command
 from lunanexa_core.events import Event, WorkloadSettled
 from lunanexa_core.kernel.decide import Decision
@@ -19,7 +20,7 @@ def absorb(
 ) -> None:
     """Changes ``observed`` by one decided command; ``state`` holds its events already."""
     for event in decision.events:
-        _forget_settled(observed, event)
+        _forget_settled(observed, event, now)
     if isinstance(decision.answer, Refusal):
         return
     match command:
@@ -41,8 +42,11 @@ def absorb(
             pass
 
 
-def _forget_settled(observed: Observed, event: Event) -> None:
+def _forget_settled(observed: Observed, event: Event, now: Instant) -> None:
     if isinstance(event, WorkloadSettled):
+        held = observed.held.get(event.receipt.workload)
+        if held is not None:
+            measured(observed, held.deployment, now.mono_ms - held.granted_mono_ms)
         observed.forget(event.receipt.workload)
 
 
