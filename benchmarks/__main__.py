@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from benchmarks import gateway, journal_group_commit, streams_200
+from benchmarks import cancellation, gateway, journal_group_commit, soak, streams_200
 from benchmarks.answers import WrongAnswer
 from benchmarks.harness import HarnessFailed
 from benchmarks.load import LoadFailed
@@ -20,28 +20,39 @@ BENCHMARKS: Final[Mapping[str, Callable[[Options], Report]]] = {
     "journal_group_commit": journal_group_commit.measure,
     "gateway": gateway.measure,
     "streams_200": streams_200.measure,
+    "cancellation": cancellation.measure,
+    "soak": soak.measure,
 }
+BY_NAME_ONLY: Final = frozenset({"soak"})
+"""It takes minutes and is a check more than a measurement."""
+REQUESTS_MIN: Final = 200
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m benchmarks", description="What LunaNexa costs on this machine.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; all when none is given")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; all but soak when none is given"
+    )
     parser.add_argument("--seconds", type=float, default=2.0, help="length of one measurement (default 2)")
     parser.add_argument("--rounds", type=int, default=3, help="repetitions of each measurement (default 3)")
+    parser.add_argument("--requests", type=int, default=20_000, help="length of the soak (default 20000)")
     parser.add_argument(
         "--directory", type=Path, default=Path(tempfile.gettempdir()), help="where data lies: the disk that is measured"
     )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     given = parser.parse_args(arguments)
     unknown = [name for name in given.names if name not in BENCHMARKS]
-    if unknown or given.seconds <= 0 or given.rounds < 1:
-        parser.error(f"unknown: {', '.join(unknown)}" if unknown else "--seconds and --rounds must be positive")
-    options = Options(seconds=given.seconds, rounds=given.rounds, directory=given.directory.resolve())
+    if unknown or given.seconds <= 0 or given.rounds < 1 or given.requests < REQUESTS_MIN:
+        numbers = f"--seconds and --rounds must be positive, --requests at least {REQUESTS_MIN}"
+        parser.error(f"unknown: {', '.join(unknown)}" if unknown else numbers)
+    options = Options(
+        seconds=given.seconds, rounds=given.rounds, requests=given.requests, directory=given.directory.resolve()
+    )
     before = machine(options.directory)
     if given.output == "table":
         print(show_machine(before), flush=True)
     reports: dict[str, Report] = {}
-    for name in given.names or BENCHMARKS:
+    for name in given.names or (name for name in BENCHMARKS if name not in BY_NAME_ONLY):
         print(f"running {name}", file=sys.stderr, flush=True)
         reports[name] = _run(name, options)
         if given.output == "table":

@@ -70,6 +70,9 @@ class Installation:
     operator_token: str = attrs.field(repr=False)
     alias: str
     controller_pid: int
+    node_pid: int
+    store: Path
+    """The controller's journal."""
 
     def first_model(self) -> Model:
         """What ``lunanexa up`` itself has deployed: a reference engine without pacing."""
@@ -77,7 +80,10 @@ class Installation:
 
     def deploy_paced(self, *, ttft_ms: float, itl_ms: float) -> Model:
         """One more reference engine, which sends its tokens at set times."""
-        name = "paced"
+        return self.deploy("paced", ttft_ms=ttft_ms, itl_ms=itl_ms, slots=SLOTS)
+
+    def deploy(self, name: str, *, ttft_ms: float, itl_ms: float, slots: int) -> Model:
+        """One more reference engine, under the alias ``name``."""
         self._ask(
             "PUT",
             f"/admin/v1/deployments/{name}",
@@ -88,16 +94,36 @@ class Installation:
                     "served_name": name,
                     "binary": str(_BIN / "lunanexa-engine"),
                     "arguments": ["--ttft-ms", str(ttft_ms), "--itl-ms", str(itl_ms)],
-                    "slots": SLOTS,
+                    "slots": slots,
                 },
             },
         )
         return self._model(name, name)
 
+    def queue_of(self, deployment: str) -> tuple[int, int]:
+        """How many requests of a deployment wait, and how many run, by the controller's own count."""
+        for entry in self._ask("GET", "/admin/v1/status")["deployments"]:
+            if entry["deployment"] == deployment:
+                return entry["queue"]["waiting"], entry["queue"]["running"]
+        raise HarnessFailed(f"there is no deployment {deployment}")
+
+    def gauge(self, name: str) -> float:
+        """A value of the controller's own metrics, which has no labels."""
+        for line in self._fetch("GET", "/metrics").decode().splitlines():
+            found, _, value = line.partition(" ")
+            if found == name:
+                return float(value)
+        raise HarnessFailed(f"there is no {name}")
+
+    def receipts(self, limit: int) -> list[dict[str, Any]]:
+        """The newest receipts, newest first."""
+        found: list[dict[str, Any]] = self._ask("GET", f"/admin/v1/receipts?limit={limit}")["data"]
+        return found
+
     def _model(self, deployment: str, alias: str) -> Model:
         until_s = time.perf_counter() + START_S
         while time.perf_counter() < until_s:
-            pid = self._serving_pid(deployment)
+            pid = self.serving_pid(deployment)
             if pid is not None:
                 engine = Way(name="engine", address=_engine_address(pid), key=_engine_key(pid), model=alias)
                 through = Way(name="LunaNexa", address=self.address, key=self.api_key, model=alias)
@@ -105,7 +131,8 @@ class Installation:
             time.sleep(0.1)
         raise HarnessFailed(f"the deployment {deployment} did not become ready: {self._ask('GET', '/admin/v1/status')}")
 
-    def _serving_pid(self, deployment: str) -> int | None:
+    def serving_pid(self, deployment: str) -> int | None:
+        """The process of a deployment's engine that serves now."""
         for entry in self._ask("GET", "/admin/v1/status")["deployments"]:
             if entry["deployment"] == deployment:
                 for replica in entry["replicas"]:
@@ -114,6 +141,9 @@ class Installation:
         return None
 
     def _ask(self, method: str, target: str, document: Any = None) -> Any:
+        return json.loads(self._fetch(method, target, document))
+
+    def _fetch(self, method: str, target: str, document: Any = None) -> bytes:
         connection = http.client.HTTPConnection(self.address.host, self.address.port, timeout=15)
         with contextlib.closing(connection):
             headers = {"authorization": f"Bearer {self.operator_token}", "content-type": "application/json"}
@@ -122,7 +152,7 @@ class Installation:
             body = answer.read()
         if not 200 <= answer.status < 300:
             raise HarnessFailed(f"{method} {target}: {answer.status} {body.decode(errors='replace')}")
-        return json.loads(body)
+        return body
 
 
 @contextlib.contextmanager
@@ -141,7 +171,7 @@ def running_installation(directory: Path) -> Iterator[Installation]:
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, env=environment, cwd=folder)
         try:
-            yield _wait_ready(process, ready_file, log)
+            yield _wait_ready(process, ready_file, log, folder / "data" / "controller" / "store.sqlite3")
         finally:
             _stop(process)
 
@@ -153,7 +183,7 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_A_SECOND
 
 
-def _wait_ready(process: subprocess.Popen[bytes], ready_file: Path, log: Path) -> Installation:
+def _wait_ready(process: subprocess.Popen[bytes], ready_file: Path, log: Path, store: Path) -> Installation:
     until_s = time.perf_counter() + START_S
     while time.perf_counter() < until_s and process.poll() is None:
         if ready_file.exists():
@@ -165,6 +195,8 @@ def _wait_ready(process: subprocess.Popen[bytes], ready_file: Path, log: Path) -
                 operator_token=facts["operator_token"],
                 alias=facts["model"],
                 controller_pid=facts["pids"]["controller"],
+                node_pid=facts["pids"]["node"],
+                store=store,
             )
         time.sleep(0.05)
     raise HarnessFailed(f"lunanexa up did not become ready:\n{log.read_text(errors='replace')[-2000:]}")

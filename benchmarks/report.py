@@ -11,10 +11,12 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """What a benchmark is told. ``seconds``: length of one measurement; ``rounds``: repetitions of each."""
+    """What a benchmark is told. ``seconds``: length of one measurement; ``rounds``: repetitions of each;
+    ``requests``: of the soak."""
 
     seconds: float
     rounds: int
+    requests: int
     directory: Path
     """Where data directories are made: its disk is a part of what is measured."""
 

@@ -26,6 +26,8 @@ NODE_LOCK: Final = "node/lock"
 API_KEY: Final = "controller/secrets/api_key"
 OPERATOR_TOKEN: Final = "controller/secrets/operator_token"
 NODE_KEY: Final = "controller/secrets/node_key"
+SIGNING_KEY: Final = "controller/secrets/signing.pem"
+"""Made at the first start, after the secrets."""
 ENGINE_SECRET: Final = "controller/secrets/engine_secret"
 CONTROLLER_KEY: Final = "node/secrets/controller_key"
 """The node's copy of the node key."""
@@ -57,12 +59,13 @@ class Installation:
 
 
 def keep_secrets(files: PrivateFiles, ids: IdSource) -> ControllerSecrets:
-    """Reads the controller's secrets, and makes what is missing. Weak or equal ones are refused."""
+    """Reads the controller's secrets, and makes what is missing. Weak or equal ones are refused, and so is a new
+    engine secret in an installation that has run: the keys of its engines were derived from the one that is lost."""
     secrets = ControllerSecrets(
         api_key=_keep(files, API_KEY, API_KEY_PREFIX + ids.secret()),
         operator_token=_keep(files, OPERATOR_TOKEN, ids.secret()),
         node_key=_keep(files, NODE_KEY, ids.secret()),
-        engine_secret=_keep(files, ENGINE_SECRET, ids.secret()),
+        engine_secret=_keep_engine_secret(files, ids),
     )
     first_with: dict[str, str] = {}
     for name, secret in zip((API_KEY, OPERATOR_TOKEN, NODE_KEY, ENGINE_SECRET), attrs.astuple(secrets), strict=True):
@@ -70,6 +73,14 @@ def keep_secrets(files: PrivateFiles, ids: IdSource) -> ControllerSecrets:
         if other != name:
             raise PortFault(f"{files.place(name)}: the secret equals the one in {files.place(other)}; {_MAKE_ANOTHER}")
     return secrets
+
+
+def _keep_engine_secret(files: PrivateFiles, ids: IdSource) -> str:
+    if files.read(ENGINE_SECRET) is None and files.read(SIGNING_KEY) is not None:
+        raise PortFault(
+            f"{files.place(ENGINE_SECRET)} is missing; copy it back from a backup, or remove the whole data directory"
+        )
+    return _keep(files, ENGINE_SECRET, ids.secret())
 
 
 def prepare_installation(files: PrivateFiles, ids: IdSource) -> Installation:

@@ -51,6 +51,7 @@ def _chain(*, people: bool, colors: bool) -> list[Processor]:
         return [
             *shared,
             structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
+            _printable,
             structlog.dev.ConsoleRenderer(
                 colors=colors, pad_event_to=24, exception_formatter=structlog.dev.plain_traceback
             ),
@@ -66,6 +67,16 @@ def _chain(*, people: bool, colors: bool) -> list[Processor]:
 
 def _ordered(_: Any, __: str, event: EventDict) -> EventDict:
     return {name: event[name] for name in _FIRST if name in event} | dict(event)
+
+
+def _printable(_: Any, __: str, event: EventDict) -> EventDict:
+    """Callers' words (a model's name) must not steer the terminal."""
+    return {
+        name: "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in value)
+        if isinstance(value, str) and not value.isprintable()
+        else value
+        for name, value in event.items()
+    }
 
 
 class _LineLogger:

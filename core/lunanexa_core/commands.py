@@ -5,7 +5,7 @@ from typing import TypeAlias
 import attrs
 
 from lunanexa_core.deployment import DeploymentSpec
-from lunanexa_core.ids import AssignmentId, ClusterId, DeploymentId, NodeId, SessionId, WorkloadId
+from lunanexa_core.ids import AssignmentId, ClusterId, DeploymentId, KeyId, NodeId, SessionId, WorkloadId
 from lunanexa_core.keys import ApiKey
 from lunanexa_core.southbound.heartbeat import Heartbeat
 from lunanexa_core.workload import Attempt, Settlement, WorkloadRequest
@@ -36,6 +36,20 @@ class RemoveDeployment:
     """Serve it no more."""
 
     deployment: DeploymentId
+
+
+@attrs.frozen
+class CreateKey:
+    """Bring a key into force; its secret is known here by its digest alone."""
+
+    key: ApiKey
+
+
+@attrs.frozen
+class RevokeKey:
+    """Void a key, for its next request and for those in progress."""
+
+    key: KeyId
 
 
 @attrs.frozen
@@ -105,6 +119,8 @@ Command: TypeAlias = (
     Begin
     | ApplyDeployment
     | RemoveDeployment
+    | CreateKey
+    | RevokeKey
     | Reconcile
     | EnrolNode
     | ReportHeartbeat

@@ -24,7 +24,7 @@ class Role(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class ApiKey:
-    """A key in force. ``aliases`` empty: all aliases. ``concurrency`` ``None``: not limited."""
+    """A key in force. ``aliases`` empty: all aliases. A limit that is ``None``: not limited."""
 
     key: KeyId
     tenant: TenantId
@@ -35,6 +35,15 @@ class ApiKey:
     concurrency: int | None = None
     expires_wall_ms: int | None = None
     default_output_tokens: int = 1_024
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    name: str | None = None
+    """What people call it."""
+    created_wall_ms: int | None = None
+
+    def expired(self, wall_ms: int) -> bool:
+        """Whether its time is over."""
+        return self.expires_wall_ms is not None and wall_ms >= self.expires_wall_ms
 
 
 def secret_digest(secret: str) -> str:

@@ -41,12 +41,16 @@ class Observed:
     nodes: dict[NodeId, NodeReading] = attrs.Factory(dict)
     replicas: dict[AssignmentId, ReplicaReport] = attrs.Factory(dict)
     """The newest whole report of each replica, with readings and log lines."""
+    read_mono_ms: dict[AssignmentId, int] = attrs.Factory(dict)
+    """When the readings in it were taken, by our own clock."""
     admitted_mono_ms: dict[WorkloadId, int] = attrs.Factory(dict)
     queues: dict[DeploymentId, ServiceQueue] = attrs.Factory(dict)
     service_ms: dict[DeploymentId, int] = attrs.Factory(dict)
     """Smoothed time from grant to receipt, a service."""
     held: dict[WorkloadId, Held] = attrs.Factory(dict)
     slots_held: dict[StartId, int] = attrs.Factory(dict)
+    released_mono_ms: dict[StartId, int] = attrs.Factory(dict)
+    """When a slot of each start was last given back; older ones than a reading may be are dropped."""
 
     def queue(self, deployment: DeploymentId) -> ServiceQueue:
         """The queue of a service, made at its first use."""
@@ -69,6 +73,19 @@ class Observed:
             else:
                 del self.slots_held[held.start]
         return held
+
+    def stood_still(self, by_ms: int) -> None:
+        """Time in which the kernel itself did nothing (suspend, stall) counts against no gateway and no node."""
+        self.sessions = {session: until + by_ms for session, until in self.sessions.items()}
+        self.nodes = {
+            node: attrs.evolve(reading, arrived_mono_ms=reading.arrived_mono_ms + by_ms)
+            for node, reading in self.nodes.items()
+        }
+
+    def spare_sessions(self, until_mono_ms: int) -> None:
+        """No session lapses before then: for as long as nobody could renew one, its silence said nothing."""
+        for session, until in self.sessions.items():
+            self.sessions[session] = max(until, until_mono_ms)
 
     def forget(self, workload: WorkloadId) -> None:
         """Releases everything that a workload held here: its slot, its place and its times."""

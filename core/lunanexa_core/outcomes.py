@@ -9,6 +9,7 @@ import enum
 
 import attrs
 
+from lunanexa_core.allowance import UNLIMITED, Allowances
 from lunanexa_core.canonical import JsonValue
 
 
@@ -128,6 +129,8 @@ class Refusal:
     message: str
     param: str | None = None
     retry_after_ms: int | None = None
+    allowances: Allowances = UNLIMITED
+    """What is left of the limits that refused."""
 
     @property
     def row(self) -> OutcomeRow:

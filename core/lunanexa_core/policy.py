@@ -19,3 +19,5 @@ class Policy:
     """Three heartbeats of two seconds missed."""
     node_lease_ms: int = 10_000
     """A node that was silent for this long is lost and is granted nothing."""
+    reading_fresh_ms: int = 10_000
+    """What an engine said of itself longer ago is unknown."""

@@ -5,6 +5,7 @@ Nobody keeps a reference to a table across an ``await``; the values themselves m
 
 import attrs
 
+from lunanexa_core.admission.windows import KeyWindows
 from lunanexa_core.deployment import Assignment, Deployment
 from lunanexa_core.events import Liveness
 from lunanexa_core.ids import (
@@ -55,11 +56,13 @@ class OpenWorkload:
     tenant: TenantId
     deployment: DeploymentId
     epoch: int
+    window_wall_ms: int | None = None
+    """When it was taken from the windows of its key; ``None``: the key has no limit a minute."""
 
 
 @attrs.frozen(kw_only=True)
 class Totals:
-    """Sums over all receipts of a tenant."""
+    """Sums over all receipts of a tenant, or of a key."""
 
     requests: int = 0
     succeeded: int = 0
@@ -97,6 +100,10 @@ class State:
     open_of_deployment: dict[DeploymentId, int] = attrs.Factory(dict)
     receipts: dict[WorkloadId, Receipt] = attrs.Factory(dict)
     totals: dict[TenantId, Totals] = attrs.Factory(dict)
+    totals_of_key: dict[KeyId, Totals] = attrs.Factory(dict)
+    """Of keys in force alone."""
+    windows: dict[KeyId, KeyWindows] = attrs.Factory(dict)
+    """Of keys with a limit a minute. What counts no more is dropped when the key is used next."""
 
     def copy(self) -> "State":
         """A state of its own: equal tables of the same frozen values."""

@@ -6,10 +6,19 @@ Source: https://asgi.readthedocs.io/en/latest/specs/www.html
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
+ABORT: Final = "lunanexa.http.response.abort"
+"""An extension of ours: where ``scope["extensions"]`` names it, a message of this type closes the connection
+without another byte, even where no response has begun; the application sends nothing after it."""
+CLOSED_BECAUSE: Final = "lunanexa.closed_because"
+"""A member of ours in ``http.disconnect``: why the server itself ended the connection. Missing where the client
+did."""
+SLOW_CONSUMER: Final = "slow_consumer"
+"""The client did not take what was sent within the server's time for it."""
+
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 

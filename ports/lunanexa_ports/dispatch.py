@@ -5,11 +5,13 @@ one kernel. A gateway holds no truth: what it holds lives as long as its session
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
 import attrs
 
+from lunanexa_core.allowance import UNLIMITED, Allowances
 from lunanexa_core.ids import Alias, DeploymentId, SessionId, StartId, WorkloadId
 from lunanexa_core.outcomes import Refusal
 from lunanexa_core.workload import Attempt, Receipt, Settlement, WorkloadRequest
@@ -21,8 +23,8 @@ class Admitted:
 
     workload: WorkloadId
     deployment: DeploymentId
-    remaining_requests: int | None = None
-    limit_requests: int | None = None
+    allowances: Allowances = UNLIMITED
+    """What is left of the key's limits after this admission."""
 
 
 @attrs.frozen
@@ -41,7 +43,7 @@ class Grant:
     port: int
     served_name: str
     driver: str
-    engine_key: str | None
+    engine_key: str | None = attrs.field(repr=False)
     queued_ms: int
 
 
@@ -55,6 +57,12 @@ class Watch(Protocol):
     @abstractmethod
     async def next(self) -> WatchEvent:
         """Waits for what happens next. Cancellable: nothing that was not returned is lost."""
+
+    @abstractmethod
+    def on_void(self, tell: Callable[[Refusal], None]) -> None:
+        """Has ``tell`` called when the workload's key is in force no more (revoked, expired): at once if that is
+        so already, at any time while the watch is open, and not after it. The gateway then closes the engine's
+        socket and settles with this refusal. ``tell`` never waits and may be called again."""
 
 
 @attrs.frozen(kw_only=True)

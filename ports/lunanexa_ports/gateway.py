@@ -32,6 +32,11 @@ class ResponseSink(Protocol):
     def begun(self) -> bool:
         """Whether ``begin`` was called."""
 
+    @property
+    @abstractmethod
+    def closed_because(self) -> str | None:
+        """Why the server itself ended the client's connection (``slow_consumer``); ``None`` where it did not."""
+
     @abstractmethod
     async def begin(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
         """Sends the response head. Once."""

@@ -40,6 +40,27 @@ class OperatorPlane(Protocol):
         """The newest receipts."""
 
 
+class KeyPlane(Protocol):
+    """Keys as operators make, see and revoke them. The same answers to a token that does not allow it."""
+
+    @abstractmethod
+    async def create_key(self, token: str | None, document: JsonValue) -> JsonValue | Refusal:
+        """Makes a key for inference. Its ``secret`` is in this answer and nowhere else, ever."""
+
+    @abstractmethod
+    async def keys(self, token: str | None) -> JsonValue | Refusal:
+        """Keys in force with their limits and what was used of them, stable order."""
+
+    @abstractmethod
+    async def key(self, token: str | None, key: str) -> JsonValue | Refusal:
+        """One of them."""
+
+    @abstractmethod
+    async def revoke_key(self, token: str | None, key: str) -> JsonValue | Refusal:
+        """Voids a key: its next request is refused and what it has in progress ends. An installation's own keys
+        can't be revoked."""
+
+
 class Health(Protocol):
     """What probes ask; needs no token and shows nothing of the inside."""
 

@@ -12,6 +12,7 @@ import attrs
 
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.replay import Replay
+from lunanexa_core.admission.windows import BUCKET_MS, WINDOW_MS, KeyWindows
 from lunanexa_core.journal import Row
 from lunanexa_core.southbound.heartbeat import IdentityGrade
 from lunanexa_core.state import State
@@ -60,7 +61,31 @@ def counters_add_up(sight: Sight) -> str | None:
         stale = set(workloads) - state.open.keys()
         if stale:
             return f"{sorted(stale)} are {name} and not open"
-    return _within_bounds(sight.kernel)
+    return _windows_add_up(sight, sight.kernel) or _within_bounds(sight.kernel)
+
+
+def _windows_add_up(sight: Sight, kernel: Kernel) -> str | None:
+    """Against a list of all that was admitted: what counts of the last minute, and never more requests than
+    allowed. What an engine answers is known afterwards, so that tokens may pass their limit."""
+    wall_ms = kernel.now().wall_ms
+    for key in kernel.state.keys.values():
+        if key.requests_per_minute is None and key.tokens_per_minute is None:
+            continue
+        windows = kernel.state.windows.get(key.key, KeyWindows())
+        found = (windows.requests.spent(wall_ms), windows.tokens.spent(wall_ms))
+        requests = tokens = 0
+        for taken in reversed(sight.shadow.taken.values()):
+            if (taken.wall_ms // BUCKET_MS + 1) * BUCKET_MS + WINDOW_MS <= wall_ms:
+                break
+            if taken.key == key.key:
+                requests, tokens = requests + taken.requests, tokens + taken.tokens
+        if found != (requests, tokens):
+            return f"the windows of {key.key} hold {found}, admitted were {(requests, tokens)}"
+        if key.requests_per_minute is not None and requests > key.requests_per_minute:
+            return f"{requests} requests of {key.key} within a minute, allowed are {key.requests_per_minute}"
+        if key.concurrency is not None and kernel.state.open_of_key.get(key.key, 0) > key.concurrency:
+            return f"{key.key} has more than {key.concurrency} requests in progress"
+    return None
 
 
 def _within_bounds(kernel: Kernel) -> str | None:

@@ -141,7 +141,9 @@ class ControllerHost:
                 clock=self._clock,
                 settings=DataPlaneSettings(version="simulated"),
             ),
-            control=build_control_app(operator=controller.operator, nodes=controller.nodes, ids=ids),
+            control=build_control_app(
+                operator=controller.operator, keys=controller.keys, nodes=controller.nodes, ids=ids
+            ),
             ids=ids,
         )
         controller.kernel.listeners.append(self._sight.grants)

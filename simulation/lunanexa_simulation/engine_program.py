@@ -1,4 +1,5 @@
-"""The reference engine as a program of a simulated host: its real command line, its real application."""
+"""The reference engine as a program of a simulated host: its real command line, its real application, and the
+faults that the command line may tell it to commit."""
 
 from collections.abc import Callable
 from typing import Final
@@ -7,6 +8,7 @@ import trio
 
 from lunanexa_apps.engine.app import ReferenceEngine
 from lunanexa_apps.engine.command_line import read_options
+from lunanexa_apps.engine.faults import FaultKind
 from lunanexa_apps.engine.language_model import LanguageModel, read_corpus
 from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
 from lunanexa_ports.clock import Clock
@@ -33,8 +35,16 @@ def engine_program(network: SimulatedNetwork, clock: Clock) -> Program:
             process.print("the command line is wrong")
             return _USAGE
         app = ReferenceEngine(
-            options.engine, MODEL, now_s=lambda: clock.now().wall_ms // 1_000, new_id=_numbered(process)
+            options.engine,
+            MODEL,
+            now_s=lambda: clock.now().wall_ms // 1_000,
+            new_id=_numbered(process),
+            end_process=lambda status: process.crash(code=status),
         )
+        at_start = app.faults.of_process(FaultKind.EXIT_AT_START)
+        if at_start is not None:
+            process.print("told to exit at the start")
+            return at_start
         process.handles_terminate = True
         life, served = ProcessLife(), _Served(app, process)
         with process.listening(options.port):
@@ -42,6 +52,7 @@ def engine_program(network: SimulatedNetwork, clock: Clock) -> Program:
             process.print(f"serving; {LOG_SECRET}")
             try:
                 await process.terminated.wait()
+                await trio.sleep((app.faults.of_process(FaultKind.SLOW_STOP) or 0) / 1_000)
                 # As the real one: accepts no more, and gives what runs some time.
                 network.refuse(options.host, options.port)
                 with trio.move_on_after(options.drain_ms / 1_000):

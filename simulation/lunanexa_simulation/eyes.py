@@ -36,6 +36,10 @@ class Eyes:
         sight.running = self._running
         sight.new_texts = self._new_texts
 
+    def plant(self, name: str, secret: str) -> None:
+        """One secret more that may be shown nowhere."""
+        self._planted[name] = secret
+
     def look(self) -> None:
         """The check of a quiescent instant."""
         kernel = self._checkers.sight.kernel

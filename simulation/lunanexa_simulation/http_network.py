@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import attrs
 import trio
 
-from lunanexa_ports.asgi import AsgiApplication, Message, Scope
+from lunanexa_ports.asgi import ABORT, AsgiApplication, Message, Scope
 from lunanexa_ports.http_client import Headers, HttpRequest, HttpUnreachable
 from lunanexa_simulation.rng import Streams
 
@@ -260,7 +260,7 @@ class Exchange:
             "client": self.connection.client,
             "server": (request.host, request.port),
             "state": {},
-            "extensions": {},
+            "extensions": {ABORT: {}},
         }
 
     async def _receive(self) -> Message:
@@ -293,6 +293,10 @@ class Exchange:
             if not message.get("more_body", False):
                 self._answered.set()
                 self._put(End(whole=True))
+        elif kind == ABORT and not self._answered.is_set():
+            self.connection.end()
+            self._answered.set()
+            self._put(End(whole=False))
         else:
             raise ValueError(f"unexpected message {kind!r}")
 

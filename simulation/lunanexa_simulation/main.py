@@ -158,6 +158,14 @@ def _lines(document: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _report_path(path: str) -> str:
+    """Asked before the run, which takes seconds and ends with a result that should not be lost."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if path != STDOUT and (not path or os.path.isdir(path) or not os.access(folder, os.W_OK)):
+        raise argparse.ArgumentTypeError(f"{path!r} can't be written")
+    return path
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="lunanexa-sim", description="The fleet in one process, from one seed, on virtual time.")
     verbs = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
@@ -165,7 +173,7 @@ def _parser() -> argparse.ArgumentParser:
     run = verbs.add_parser("run", help="run one scenario")
     run.add_argument("scenario", choices=sorted(SCENARIOS), metavar="NAME")
     run.add_argument("--seed", type=int, default=1, help="what decides the whole run (default 1)")
-    run.add_argument("--json", metavar="PATH", help="write the report there; - is standard output")
+    run.add_argument("--json", metavar="PATH", type=_report_path, help="write the report there; - is standard output")
     run.add_argument("--twice", action="store_true", help="in two processes, which must agree")
     return parser
 

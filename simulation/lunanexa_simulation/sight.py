@@ -12,14 +12,25 @@ from lunanexa_apps.controller.kernel import Kernel, KernelListener
 from lunanexa_apps.controller.replay import Replay
 from lunanexa_apps.controller.rows import from_row
 from lunanexa_core import events
+from lunanexa_core.admission.limits import used_tokens
 from lunanexa_core.events import Event, Liveness
-from lunanexa_core.ids import AssignmentId, DeploymentId, NodeId, StartId, WorkloadId
+from lunanexa_core.ids import AssignmentId, DeploymentId, KeyId, NodeId, StartId, WorkloadId
 from lunanexa_core.journal import Row
 from lunanexa_core.routing.pick import Denied, Granted
 from lunanexa_core.routing.routable import routable_replicas
 from lunanexa_core.southbound.heartbeat import ReplicaReport
 from lunanexa_core.workload import Receipt
 from lunanexa_ports.errors import PortFault
+
+
+@attrs.frozen(kw_only=True)
+class Taken:
+    """What an admission took of its key and when, by the ledger's time; once it is settled, what it used."""
+
+    key: KeyId
+    wall_ms: int
+    tokens: int
+    requests: int = 1
 
 
 @attrs.define
@@ -29,6 +40,8 @@ class Shadow:
     replay: Replay = attrs.Factory(Replay)
     admitted: set[WorkloadId] = attrs.Factory(set)
     receipts: dict[WorkloadId, list[Receipt]] = attrs.Factory(dict)
+    taken: dict[WorkloadId, Taken] = attrs.Factory(dict)
+    """In the order of admission, settled ones as they were settled."""
     fault: str | None = None
     """What was wrong with the first row that did not fit; nothing is fed after it."""
 
@@ -43,15 +56,22 @@ class Shadow:
                 return
             try:
                 self.replay.feed(row)
-                self._count(from_row(row))
+                self._count(from_row(row), row.wall_ms)
             except (PortFault, AssertionError, KeyError) as error:
                 self.fault = f"row {row.sequence} ({row.action}): {type(error).__name__}: {error}"
 
-    def _count(self, event: Event) -> None:
+    def _count(self, event: Event, wall_ms: int) -> None:
         if isinstance(event, events.WorkloadAdmitted):
             self.admitted.add(event.request.workload)
+            self.taken[event.request.workload] = Taken(
+                key=event.key, wall_ms=wall_ms, tokens=event.request.reserved_tokens
+            )
         elif isinstance(event, events.WorkloadSettled):
             self.receipts.setdefault(event.receipt.workload, []).append(event.receipt)
+            used = used_tokens(event.receipt.settlement)
+            taken = self.taken[event.receipt.workload]
+            requests = 0 if used is None else 1
+            self.taken[event.receipt.workload] = attrs.evolve(taken, tokens=used or 0, requests=requests)
 
 
 class GrantWatch(KernelListener):
@@ -96,6 +116,9 @@ class GrantWatch(KernelListener):
         """Nothing to respect."""
 
     def place(self, workload: WorkloadId, place: int) -> None:
+        """Nothing to respect."""
+
+    def voided(self, workload: WorkloadId) -> None:
         """Nothing to respect."""
 
 

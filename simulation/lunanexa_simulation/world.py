@@ -171,6 +171,15 @@ class World(Promises):
         """A call of the operator plane."""
         return await self.client.call(method, target, self.secrets.operator_token, body)
 
+    async def make_key(self, name: str, **limits: object) -> tuple[str, Client]:
+        """A key made by the operator plane: its identifier, and a client that has it."""
+        status, made = await self.operate("POST", "/admin/v1/keys", {"name": name, **limits})
+        self.check(f"the key {name} is made", status == 200, made)
+        self._eyes.plant(name, made["secret"])
+        http = SimulatedHttpClient(self.network, name)
+        client = Client(http, host=HOST, port=PORT, api_key=made["secret"], trace=self.run.trace, name=name)
+        return made["key"], client
+
     def prompt(self, about: str, **more: object) -> dict[str, object]:
         """The body of a chat request. What it says is planted: it may be shown nowhere."""
         return {

@@ -7,9 +7,10 @@ from typing import Any
 import attrs
 from trio.abc import Clock
 
-from lunanexa_adapters.asgi.control import build_control_app
+from lunanexa_adapters.asgi.control import ControlApp, build_control_app
 from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
 from lunanexa_adapters.asgi.root import Root
+from lunanexa_apps.controller.keys import KernelKeys
 from lunanexa_apps.controller.nodes import KernelNodePlane
 from lunanexa_apps.controller.operator import KernelOperator
 from lunanexa_core.ids import KeyId
@@ -32,6 +33,8 @@ LIMITS = {Dialect.CHAT: 4_000, Dialect.COMPLETIONS: 2_000, Dialect.EMBEDDINGS: 2
 @attrs.frozen(kw_only=True)
 class Edge:
     root: Root
+    data_plane: DataPlane
+    control: ControlApp
     world: Fleet
     signer: SimulatedSigner
     """A node's own key."""
@@ -55,6 +58,7 @@ async def edge(time: Clock, *engines: AsgiApplication, **options: Any) -> AsyncI
             clock=world.clock,
             settings=DataPlaneSettings(version="0.1.0", body_limits=LIMITS),
         )
-        control = build_control_app(operator=operator, nodes=nodes, ids=ids)
+        keys = KernelKeys(world.kernel, ids, frozenset({operator_key.key}))
+        control = build_control_app(operator=operator, keys=keys, nodes=nodes, ids=ids)
         root = Root(data_plane=data_plane, control=control, ids=ids)
-        yield Edge(root=root, world=world, signer=signer, controller=controller)
+        yield Edge(root=root, data_plane=data_plane, control=control, world=world, signer=signer, controller=controller)

@@ -254,6 +254,11 @@ async def test_host_that_is_no_name_is_unreachable() -> None:
         await ask(H11HttpClient(), request)
 
 
+async def test_why_there_is_no_connection_is_said_in_the_systems_words() -> None:
+    with pytest.raises(HttpUnreachable, match=r"no connection \(Connection refused\)"):
+        await ask(H11HttpClient(), HttpRequest(method="GET", host="127.0.0.1", port=1, target="/"))
+
+
 async def test_cancellation_at_any_step_leaves_nothing_behind() -> None:
     """One slot only: a slot or a socket lost in any of the rounds would be missed by the next exchange."""
     async with served(serve_lean, echo) as server:

@@ -10,9 +10,10 @@ import trio
 import trio.testing
 
 from lunanexa_apps.engine.app import ReferenceEngine
+from lunanexa_apps.engine.faults import parse_fault
 from lunanexa_apps.engine.language_model import LanguageModel, read_corpus
 from lunanexa_apps.engine.settings import EngineSettings
-from lunanexa_ports.asgi import AsgiApplication, Message
+from lunanexa_ports.asgi import ABORT, AsgiApplication, Message
 
 CREATED = 1_700_000_000
 MODEL = LanguageModel(read_corpus())
@@ -23,8 +24,22 @@ def numbered() -> Callable[[], str]:
     return lambda: f"{next(numbers):08x}"
 
 
-def engine(**settings: Any) -> ReferenceEngine:
-    return ReferenceEngine(EngineSettings(**settings), MODEL, now_s=lambda: CREATED, new_id=numbered())
+def engine(
+    *faults: str, end_process: Callable[[int], None] | None = None, allow_faults: bool = True, **settings: Any
+) -> ReferenceEngine:
+    """``faults`` as they stand on the command line."""
+    return ReferenceEngine(
+        EngineSettings(faults=tuple(map(parse_fault, faults)), allow_faults=allow_faults, **settings),
+        MODEL,
+        now_s=lambda: CREATED,
+        new_id=numbered(),
+        end_process=end_process,
+    )
+
+
+async def arm(app: AsgiApplication, *faults: str, key: str | None = None) -> None:
+    """From now on the engine has these faults and no others."""
+    assert (await post(app, "/faults", {"faults": list(faults)}, key=key)).status == 200
 
 
 class Call:
@@ -40,12 +55,15 @@ class Call:
             "raw_path": path.encode("utf-8", "replace"),
             "query_string": b"",
             "headers": headers,
+            "extensions": {ABORT: {}},
         }
         self._parts: Iterator[tuple[bytes, bool]] = iter([(part, i < len(parts) - 1) for i, part in enumerate(parts)])
         self.read_bytes = 0
         self.departed = trio.Event()
         self.ended = trio.Event()
         self.sent: list[Message] = []
+        self.aborted = False
+        """Whether the engine closed the connection."""
         self.news = trio.Event()
 
     async def receive(self) -> Message:
@@ -59,7 +77,11 @@ class Call:
 
     async def send(self, message: Message) -> None:
         await trio.lowlevel.checkpoint()
-        self.sent.append(message)
+        assert not self.aborted
+        if message["type"] == ABORT:
+            self.aborted = True
+        else:
+            self.sent.append(message)
         self.news.set()
         self.news = trio.Event()
 

@@ -61,6 +61,10 @@ class Sink(ResponseSink):
     def begun(self) -> bool:
         return self.status != 0
 
+    @property
+    def closed_because(self) -> str | None:
+        return None
+
     async def begin(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
         await trio.lowlevel.checkpoint()
         assert not self.begun

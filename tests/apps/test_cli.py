@@ -157,7 +157,7 @@ def call(
     command: click.Command,
     *arguments: str,
     server: Callable[[HttpRequest], Reply] | None = None,
-    stdin: str | None = None,
+    stdin: str | bytes | None = None,
     environment: dict[str, str] | None = None,
 ) -> Result:
     def nobody(_: HttpRequest) -> Reply:
@@ -216,6 +216,27 @@ def test_status_as_json() -> None:
     assert json.loads(result.stdout) == STATUS
 
 
+def test_status_of_an_adopted_server_that_is_silent() -> None:
+    silent = {"node": "local", "state": "starting", "exit": None, "not_routable": "not ready"}
+    entry = {"deployment": "d", "alias": "sea", "driver": "generic_openai", "ready": False, "replicas": [silent]}
+    body = json.dumps({"deployments": [entry]}).encode()
+    result = call(status.command, server=lambda _: Reply(200, [body]), environment=REMOTE)
+    assert "sea: the server that runs it does not answer" in result.stdout
+
+
+def test_a_receipt_is_not_folded_on_a_narrow_terminal() -> None:
+    console = Console(width=60, file=io.StringIO())
+    receipts = [
+        {**receipt, "workload": "wl_" + 26 * "0", "state": "Succeeded", "outcome": None}
+        for receipt in STATUS["receipts"]
+    ]
+    with console.capture() as page:
+        console.print(status_page({**STATUS, "receipts": receipts}, "http://127.0.0.1:8400"))
+    receipt = page.get().splitlines()[-1]
+    assert "…" in receipt
+    assert "4 in, 2 out" in receipt
+
+
 def test_status_of_something_that_says_little() -> None:
     result = call(status.command, server=lambda _: Reply(200, [b"{}"]), environment=REMOTE)
     assert result.exit_code == 0
@@ -239,6 +260,8 @@ def test_status_uses_the_installation_of_this_machine(tmp_path: Path) -> None:
     assert nobody.exit_code == 69
     assert "no controller answers at http://127.0.0.1:8444" in nobody.stderr
     assert f"lunanexa up --data-dir {tmp_path}" in nobody.stderr
+    unknown = call(invoke.command, "--data-dir", str(tmp_path), "x", "Hi", server=refuse(Outcome.MODEL_NOT_FOUND, "no"))
+    assert f"lunanexa status --data-dir {tmp_path}" in unknown.stderr
 
 
 def test_no_installation_and_no_url() -> None:
@@ -372,6 +395,13 @@ def test_invoke_wants_one_prompt() -> None:
     assert call(invoke.command, stdin="  \n", environment=REMOTE).exit_code == 2
 
 
+def test_invoke_wants_text() -> None:
+    piped = call(invoke.command, stdin=b"\xb3\x00", environment=REMOTE)
+    assert (piped.exit_code, "standard input is not UTF-8 text" in piped.stderr) == (2, True)
+    given = call(invoke.command, "a\udcb3", environment=REMOTE)
+    assert (given.exit_code, "an argument is not UTF-8 text" in given.stderr) == (2, True)
+
+
 def test_check_config_shows_values_and_sources(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('alias = "mine"\ntoken = "env:MINE"\n')
@@ -419,6 +449,7 @@ def test_up_refuses_before_anything_starts(
     result = call(up.command, "--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", *arguments)
     assert (result.exit_code, message in result.stderr) == (exit_code, True), result.stderr
     assert "next:" in result.stderr
+    assert "check-config" not in result.stderr  # it takes no such flag, and would tell nothing
     assert not (tmp_path / "data" / "controller").exists()
 
 
@@ -452,6 +483,7 @@ def test_up_in_a_place_that_is_no_folder(tmp_path: Path) -> None:
     result = call(up.command, "--data-dir", str(tmp_path / "file" / "data"))
     assert result.exit_code == 78
     assert str(tmp_path / "file" / "data") in result.stderr
+    assert "a file is in the place of its folder" in result.stderr
     assert "choose another --data-dir" in result.stderr
 
 

@@ -1,5 +1,6 @@
 """The engine as a process: the official client against it, and how it starts and stops."""
 
+import contextlib
 import json
 import os
 import signal
@@ -116,17 +117,38 @@ async def test_a_full_line_raises_the_clients_rate_limit_error(tmp_path: Path) -
 
 
 @asynccontextmanager
-async def begun_stream(engine: Running) -> AsyncIterator[trio.SocketStream]:
-    """A stream of 20 tokens that has begun."""
+async def begun_call(engine: Running) -> AsyncIterator[trio.SocketStream]:
+    """A streamed call of 20 tokens that was sent."""
     body = json.dumps({"model": "reference", "prompt": "a " * 20, "max_tokens": 20, "stream": True}).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nhost: engine\r\ncontent-length: {len(body)}\r\n\r\n"
     async with await trio.open_tcp_stream(*engine.address) as stream:
         await stream.send_all(head.encode() + body)
+        yield stream
+
+
+@asynccontextmanager
+async def begun_stream(engine: Running) -> AsyncIterator[trio.SocketStream]:
+    """A stream of 20 tokens that has begun."""
+    async with begun_call(engine) as stream:
         seen = b""
         with trio.fail_after(30):
             while b'"text"' not in seen:
                 seen += await stream.receive_some()
         yield stream
+
+
+async def all_of(stream: trio.abc.ReceiveStream) -> bytes:
+    """What still comes, to the end or to where it is cut."""
+    received = b""
+    with contextlib.suppress(trio.BrokenResourceError):
+        async for part in stream:
+            received += part
+    return received
+
+
+def resident_mib(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") >> 20
 
 
 async def test_a_drain_lets_a_stream_end(tmp_path: Path) -> None:
@@ -165,6 +187,56 @@ async def test_a_drain_takes_no_new_caller_and_a_second_signal_ends_it(tmp_path:
             assert engine.process.poll() is None
             engine.process.send_signal(signal.SIGTERM)
             assert await engine.process.wait() == 128 + signal.SIGTERM
+
+
+async def test_an_exit_that_it_was_told_to_cuts_what_runs(tmp_path: Path) -> None:
+    faults = ("--fault", "exit=7,after=1")
+    async with running(tmp_path, *STALLED, *faults) as engine, begun_stream(engine) as stream:
+        with trio.fail_after(30):
+            async with begun_call(engine) as second:
+                assert await second.receive_some() == b""
+            assert b"[DONE]" not in await all_of(stream)
+            assert await engine.process.wait() == 7
+
+
+async def test_a_slow_stop_is_deaf_for_its_time_and_then_drains(tmp_path: Path) -> None:
+    faults = ("--fault", "slow-stop=3000")
+    async with running(tmp_path, "--mode", "echo", *faults) as engine:
+        assert engine.process.stderr is not None
+        said = b""
+        with trio.fail_after(30):
+            for _ in range(3):
+                engine.process.send_signal(signal.SIGTERM)
+                while b"told_to_stop_slowly" not in said:
+                    said += await engine.process.stderr.receive_some()
+            async with begun_stream(engine):
+                pass
+            said += await all_of(engine.process.stderr)
+            assert await engine.process.wait() == 0
+        events = [json.loads(line)["event"] for line in said.splitlines()]
+        assert events == ["faults_armed", "serving", "told_to_stop_slowly", "draining", "stopped"]
+
+
+async def test_a_leak_is_in_memory(tmp_path: Path) -> None:
+    async with running(tmp_path, "--fault", "leak=64") as engine:
+        before_mib = resident_mib(engine.process.pid)
+        for _ in range(2):
+            async with begun_stream(engine):
+                pass
+        assert resident_mib(engine.process.pid) >= before_mib + 128
+
+
+async def test_an_exit_at_the_start_comes_before_anything_listens(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    ended = await trio.run_process(
+        (*PROGRAM, "--fault", "exit-at-start=3", "--ready-file", str(ready)), capture_stderr=True, check=False
+    )
+    assert ended.returncode == 3
+    assert [json.loads(line)["event"] for line in ended.stderr.splitlines()] == [
+        "faults_armed",
+        "told_to_exit_at_start",
+    ]
+    assert not ready.exists()
 
 
 async def test_a_port_in_use_is_told(tmp_path: Path) -> None:

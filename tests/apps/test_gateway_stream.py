@@ -7,7 +7,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from lunanexa_apps.controller.gateway.progress import Progress
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
+from lunanexa_apps.controller.gateway.settling import Settler
+from lunanexa_core.ids import WorkloadId
 from lunanexa_core.openai.stream import KEEPALIVE
 from lunanexa_core.outcomes import Outcome
 from lunanexa_core.workload import Dialect, Usage, WorkloadState
@@ -401,3 +404,58 @@ async def test_a_session_that_lapsed_contradicts_no_receipt(autojump_clock: Mock
         assert world.receipt().settlement.detail == "gateway_lost"
         assert sink.error()["code"] == "internal"
         assert b"[DONE]" not in sink.body
+
+
+@pytest.mark.parametrize("closed", [False, True])
+async def test_a_gateway_that_is_ended_keeps_no_request_waiting(closed: bool, autojump_clock: MockClock) -> None:
+    async with fleet(autojump_clock) as world, trio.open_nursery() as nursery:
+        settler = Settler(world.dispatch, GatewaySettings())
+        scope = trio.CancelScope()
+        ended = trio.Event()
+
+        async def run(*, task_status: trio.TaskStatus[None]) -> None:
+            with scope:
+                await settler.run(task_status=task_status)
+            ended.set()
+
+        await nursery.start(run)
+        began_s = trio.current_time()
+        scope.cancel("a second signal")
+        if closed:
+            await ended.wait()
+        progress = Progress(workload=WorkloadId("wl_1"), began_s=began_s, owed=True)
+        await settler.clean_up(progress, Outcome.CANCELLED_BY_CALLER)
+        assert trio.current_time() == began_s
+        assert not progress.owed
+
+
+async def test_an_engine_that_does_not_stream_is_a_plain_502(autojump_clock: MockClock) -> None:
+    answer = script(Part(b'{"choices": []}'), content_type="application/json")
+    async with fleet(autojump_clock, ScriptedEngine(answer)) as world:
+        sink = await world.ask(CHAT)
+        assert sink.refusal is not None
+        assert sink.refusal.outcome is Outcome.ENGINE_FAILED
+        assert world.receipt().settlement.detail == "engine_did_not_stream"
+
+
+async def test_a_second_engine_decides_what_the_answer_is(autojump_clock: MockClock) -> None:
+    class First(ScriptedEngine):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
+            first = not any(engine.bodies for engine in engines)
+            self.scripts = [script(content_type="application/json") if first else script(*GOOD)]
+            await super().__call__(scope, receive, send)
+
+    engines = (First(), First())
+    async with fleet(autojump_clock, *engines) as world:
+        sink = await world.ask(CHAT)
+        assert sink.headers["content-type"] == "text/event-stream"
+
+
+async def test_each_prompt_of_a_list_has_its_answer(autojump_clock: MockClock) -> None:
+    def text(index: int, finish: str | None = None) -> bytes:
+        return frame(choices=[{"index": index, "text": "a", "finish_reason": finish}])
+
+    parts = (Part(text(0, "stop")), Part(text(1), wait_s=10), Part(text(1, "stop") + DONE))
+    async with fleet(autojump_clock, ScriptedEngine(script(*parts))) as world:
+        sink = await world.ask({"model": "tiny", "prompt": ["a", "b"], "stream": True}, Dialect.COMPLETIONS)
+        assert sink.body == text(0, "stop") + text(1) + text(1, "stop") + DONE

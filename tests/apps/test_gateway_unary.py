@@ -302,6 +302,15 @@ async def test_usage_that_the_engine_does_not_tell_is_estimated(autojump_clock: 
         assert usage.input_tokens == -(-len(json.dumps(CHAT)) // 3)
 
 
+async def test_vectors_are_not_read_for_texts(autojump_clock: MockClock) -> None:
+    body = b'{"object":"list","data":[{"embedding":[1,2]}],"choices":[{"text":"a text that vectors do not have"}]}'
+    async with fleet(autojump_clock, ScriptedEngine(whole(body))) as world:
+        assert (await world.ask({"model": "tiny", "input": "a"}, Dialect.EMBEDDINGS)).body == body
+        usage = world.receipt().settlement.usage
+        assert usage.estimated
+        assert usage.output_tokens == 0
+
+
 async def test_an_engine_that_misses_departures_is_asked_for_a_stream(autojump_clock: MockClock) -> None:
     scripted = ScriptedEngine(Script(parts=(Part(delta("a")), Part(delta("b", "stop")), Part(USAGE + DONE))))
     async with fleet(autojump_clock, scripted, driver="llama_cpp") as world:

@@ -1,9 +1,11 @@
 """The page on the HTTP surface says what the code does."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from lunanexa_adapters.asgi.routes import ROUTES
 from lunanexa_apps.controller.gateway.report import HELP
 from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_core.outcomes import TABLE, Outcome
@@ -23,3 +25,8 @@ def test_each_outcome_stands_there_as_it_is(outcome: Outcome) -> None:
 def test_each_metric_and_driver_stands_there() -> None:
     for name in (*HELP, *DRIVERS):
         assert f"`{name}`" in PAGE, name
+
+
+def test_each_route_stands_there() -> None:
+    for path in {route.path for route in ROUTES}:
+        assert re.search(rf"{re.escape(path)}[`?]", PAGE), path

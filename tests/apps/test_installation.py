@@ -17,6 +17,7 @@ from lunanexa_apps.installation import (
     LOCAL_NODE,
     NODE_KEY,
     OPERATOR_TOKEN,
+    SIGNING_KEY,
     keep_secrets,
     prepare_installation,
     read_address,
@@ -149,6 +150,14 @@ def test_no_installation(files: SimulatedPrivateFiles) -> None:
     files.remove(OPERATOR_TOKEN)
     with pytest.raises(PortFault, match="operator_token is missing"):
         read_installation(files)
+
+
+def test_a_lost_engine_secret_is_not_made_anew(files: SimulatedPrivateFiles) -> None:
+    keep_secrets(files, CountedIds())
+    files.create(SIGNING_KEY, b"pem")
+    files.remove(ENGINE_SECRET)
+    with pytest.raises(PortFault, match="backup"):
+        keep_secrets(files, CountedIds())
 
 
 def test_a_folder_that_is_not_there(files: SimulatedPrivateFiles, folder: PrivateFolder) -> None:

@@ -284,7 +284,8 @@ async def test_an_outage_of_the_store_is_no_silence_of_a_gateway(mock_clock: Moc
         nursery.start_soon(run_gateway_session, dispatch, SESSION)
         await trio.testing.wait_all_tasks_blocked()
         disk.faults.unavailable = True
-        await dispatch.admit(request(2))
+        nursery.start_soon(dispatch.admit, request(2))
+        await trio.testing.wait_all_tasks_blocked()
         assert not kernel.store_ok
         for _ in range(2 * POLICY.session_lease_ms // 500):
             mock_clock.jump(0.5)
@@ -293,6 +294,21 @@ async def test_an_outage_of_the_store_is_no_silence_of_a_gateway(mock_clock: Moc
         for _ in range(8):
             mock_clock.jump(0.5)
             await trio.testing.wait_all_tasks_blocked()
-        assert kernel.store_ok
         assert list(kernel.state.open) == [request().workload]
+        await kernel.ask(ReportHeartbeat(heartbeat(2, report())), "test")
+        assert isinstance(await dispatch.admit(request(3)), Admitted)
+        nursery.cancel_scope.cancel("the test is over")
+
+
+async def test_a_kernel_that_stood_still_blames_nobody(mock_clock: MockClock) -> None:
+    async with kernel_on(SimulatedDisk()) as kernel, trio.open_nursery() as nursery:
+        await build_fleet(kernel)
+        await nursery.start(run_janitor, kernel)
+        dispatch = KernelDispatch(kernel, SECRET)
+        assert isinstance(await dispatch.admit(request()), Admitted)
+        await trio.testing.wait_all_tasks_blocked()
+        mock_clock.jump(3_600)
+        await trio.testing.wait_all_tasks_blocked()
+        assert kernel.state.open
+        assert isinstance(await dispatch.admit(request(2)), Admitted)
         nursery.cancel_scope.cancel("the test is over")

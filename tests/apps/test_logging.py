@@ -98,3 +98,13 @@ class Gone(io.StringIO):
 def test_a_terminal_that_went_away_ends_nothing() -> None:
     configure_logging(level="info", stream=Gone())
     structlog.get_logger().error("still_here")
+
+
+def test_what_callers_name_does_not_steer_a_terminal() -> None:
+    stream = Terminal()
+    configure_logging(level="info", stream=stream, human=True)
+    structlog.get_logger().info("request", alias="\x1b[2J", other="a\x9bm", fine="zwölf")
+    line = stream.getvalue()
+    assert "\x1b[2J" not in line
+    assert "\x9b" not in line
+    assert "zwölf" in line

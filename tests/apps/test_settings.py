@@ -41,7 +41,7 @@ def loaded(
         flags=flags or {},
         environment=HOME | (environment or {}),
         config=config,
-        folder="/work",
+        folder="/here",
         foreign=FOREIGN_VARIABLES,
     )
 

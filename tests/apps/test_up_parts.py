@@ -124,8 +124,8 @@ def test_a_refusal_ends_as_the_outcome_table_says(outcome: Outcome) -> None:
 
 def test_refusals_of_strangers() -> None:
     assert refusal_of(502, None) == PlaneRefusal(status=502, code="", message="HTTP status 502")
-    assert refusal_of(400, {"error": "text"}).exit_code == 69
-    assert refusal_of(400, {"error": {"code": "brand_new", "message": 7}}).exit_code == 69
+    assert refusal_of(502, {"error": {"code": "brand_new", "message": 7}}).exit_code == 69
+    assert refusal_of(400, {"error": {"code": "context_length_exceeded", "message": "too long"}}).exit_code == 65
 
 
 async def test_a_plane_asks_with_its_token_and_tells_answers_apart() -> None:

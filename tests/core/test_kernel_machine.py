@@ -36,10 +36,11 @@ from lunanexa_core.time import Instant
 from lunanexa_core.workload import Attempt, Priority, Receipt, Settlement, Usage
 from tests.core.builders import DEPLOYMENT, NODE, NOW, POLICY, SESSION, api_key, heartbeat, report, request, spec
 
+REQUESTS, TOKENS = 9, 8_500
 BEGIN = Begin(
     cluster=ClusterId("cl_1"),
     version="0.1.0",
-    keys=(api_key(concurrency=6),),
+    keys=(api_key(concurrency=6, requests_per_minute=REQUESTS, tokens_per_minute=TOKENS),),
     nodes=((NODE, secret_digest("node-secret")),),
 )
 
@@ -54,7 +55,7 @@ class KernelMachine(RuleBasedStateMachine):
         self.now: Instant = NOW
         self.state = State()
         self.observed = Observed(began_mono_ms=NOW.mono_ms)
-        self.history: list[tuple[Event, int]] = []
+        self.history: list[tuple[Event, int, int]] = []
         self.epoch = 1
         self.sequence = 0
         self.number = 0
@@ -67,8 +68,8 @@ class KernelMachine(RuleBasedStateMachine):
     def ask(self, command: Command) -> Answer:
         decision = decide(self.state, self.observed, POLICY, command, self.now)
         for event in decision.events:
-            apply(self.state, event, epoch=self.epoch)
-            self.history.append((event, self.epoch))
+            apply(self.state, event, epoch=self.epoch, wall_ms=self.now.wall_ms)
+            self.history.append((event, self.epoch, self.now.wall_ms))
         absorb(self.state, self.observed, POLICY, command, decision, self.now)
         for one in grant_waiting(self.state, self.observed, POLICY, self.now):
             self.granted.setdefault(one.workload, []).append(one.report.start)
@@ -161,8 +162,8 @@ class KernelMachine(RuleBasedStateMachine):
 
     def replayed(self) -> State:
         state = State()
-        for event, epoch in self.history:
-            apply(state, event, epoch=epoch)
+        for event, epoch, wall_ms in self.history:
+            apply(state, event, epoch=epoch, wall_ms=wall_ms)
         return state
 
     @invariant()
@@ -171,8 +172,8 @@ class KernelMachine(RuleBasedStateMachine):
 
     @invariant()
     def one_receipt_each(self) -> None:
-        admitted = [event.request.workload for event, _ in self.history if isinstance(event, WorkloadAdmitted)]
-        settled = [event.receipt.workload for event, _ in self.history if isinstance(event, WorkloadSettled)]
+        admitted = [event.request.workload for event, *_ in self.history if isinstance(event, WorkloadAdmitted)]
+        settled = [event.receipt.workload for event, *_ in self.history if isinstance(event, WorkloadSettled)]
         assert len(set(settled)) == len(settled)
         assert set(settled) | set(self.state.open) == set(admitted)
         assert not set(settled) & set(self.state.open)
@@ -182,6 +183,12 @@ class KernelMachine(RuleBasedStateMachine):
         assert sum(self.state.open_of_key.values()) == len(self.state.open)
         assert sum(self.state.open_of_deployment.values()) == len(self.state.open)
         assert all(count > 0 for count in self.state.open_of_key.values())
+
+    @invariant()
+    def windows_stay_within_the_limits(self) -> None:
+        for windows in self.state.windows.values():
+            assert 0 <= windows.requests.spent(self.now.wall_ms) <= REQUESTS
+            assert 0 <= windows.tokens.spent(self.now.wall_ms) <= TOKENS
 
     @invariant()
     def holds_belong_to_open_workloads(self) -> None:

@@ -197,7 +197,17 @@ def test_embeddings_have_no_stream() -> None:
     assert refusal_of(b'{"model":"a","stream":true}', Dialect.EMBEDDINGS).param == "stream"
 
 
-def test_what_is_reserved_is_the_body_and_the_most_that_it_may_answer() -> None:
+@pytest.mark.parametrize(
+    ("prompt", "choices"),
+    [('"a"', 2), ("null", 2), ("[]", 2), ("[1,2,3]", 2), ('["a","b","c"]', 6), ("[[1,2],[3]]", 4), ("7", 2)],
+)
+def test_choices_are_those_of_all_prompts(prompt: str, choices: int) -> None:
+    body = b'{"model":"a","n":2,"prompt":' + prompt.encode() + b"}"
+    assert head_of(body, Dialect.COMPLETIONS).choices == choices
+    assert head_of(body).choices == 2
+
+
+def test_what_is_reserved_is_the_body_and_what_it_asks_for() -> None:
     body = b'{"model":"a","max_tokens":5,"n":2}'
     asked = estimate_tokens(len(body))
     assert asked == 12
@@ -207,5 +217,9 @@ def test_what_is_reserved_is_the_body_and_the_most_that_it_may_answer() -> None:
     assert reserved_tokens(head_of(body), 100) == estimate_tokens(len(body)) + 7
     body = b'{"model":"a"}'
     assert reserved_tokens(head_of(body), 100) == estimate_tokens(len(body)) + 100
+    # More than the usual is settled when it was used, not reserved.
+    body = b'{"model":"a","max_tokens":5000}'
+    assert reserved_tokens(head_of(body), 100) == estimate_tokens(len(body)) + 100
     # Whatever is asked can be written in a canonical document.
-    assert reserved_tokens(head_of(b'{"model":"a","max_tokens":' + b"9" * 100 + b"}"), 1) == MAX_INTEGER
+    body = b'{"model":"a","max_tokens":' + b"9" * 100 + b"}"
+    assert reserved_tokens(head_of(body), MAX_INTEGER) == MAX_INTEGER

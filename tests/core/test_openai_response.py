@@ -99,6 +99,18 @@ def test_comments_are_silent_and_no_output() -> None:
     assert reader.outputs == 0
 
 
+def test_a_role_and_a_reason_are_no_output() -> None:
+    """Else what is booked of a stream that broke would be more than the engine made."""
+    reader = AnswerReader(choices=1)
+    for data in (choice(role="assistant", content=""), choice(content="a"), choice(content="b"), choice("stop")):
+        reader.read(event(choices=[data]))
+    assert reader.outputs == 2
+    for said in (choice("stop", content="a"), choice(tool_calls=[{}]), choice(reasoning_content="a"), {"text": "a"}, 7):
+        reader = AnswerReader(choices=1)
+        reader.read(event(choices=[said]))
+        assert reader.outputs == 1, said
+
+
 @given(st.text())
 def test_nothing_that_a_model_writes_is_taken_for_structure(text: str) -> None:
     wicked = text + '"usage":{"prompt_tokens":9,"completion_tokens":9},"error":{"a":1},"finish_reason":"stop" [DONE]'

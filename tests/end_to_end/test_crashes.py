@@ -1,13 +1,17 @@
-"""kill -9 of each process of an installation, one after another: it serves again, and says what happened."""
+"""kill -9 of each process of an installation: it serves again, says what happened, and its books are right."""
 
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import trio
 
-from tests.end_to_end.installation import Ready, Up, answers, status_of
+from lunanexa_core.outcomes import Outcome
+from lunanexa_simulation.rng import Streams
+from tests.end_to_end.installation import Ready, Up, answers, engine_with, gone, status_of
+from tests.end_to_end.load import Load, engine_ended, receipts_in
 
 pytestmark = pytest.mark.slow
 
@@ -71,3 +75,85 @@ async def test_a_new_agent_adopts_the_engine(crashing: Up) -> None:
 async def test_a_crashed_engine_is_replaced(crashing: Up) -> None:
     before, after = await killed(crashing, "engine")
     assert (after.pids["controller"], after.pids["node"]) == (before.pids["controller"], before.pids["node"])
+
+
+KILLS = (("controller",), ("node",), ("controller", "node"), ("up",), ("node", "controller"), ("up",))
+CLIENTS = 4
+MOMENT_MS = 500
+"""Longer than an answer takes: a kill falls anywhere in one."""
+
+
+async def killed_under_load(up: Up, names: tuple[str, ...], arguments: tuple[str, ...]) -> Up:
+    """Kills the processes and returns the installation that follows, once it serves."""
+    before = up.ready
+    if names == ("up",):
+        up.process.kill()
+        up.process.wait()
+        await up.until(lambda: gone(before.pid("controller"), before.pid("node")), "the children's end", running=False)
+        up = Up(up.folder, *arguments)
+        await up.wait_ready()
+    else:
+        for name in names:
+            os.kill(before.pid(name), signal.SIGKILL)
+
+        def replaced() -> bool:
+            now = up.read_ready()
+            return now is not None and all(now.pids[name] not in (None, before.pids[name]) for name in names)
+
+        await up.until(replaced, f"others in the place of {names}")
+    with trio.fail_after(60):
+        while not await trio.to_thread.run_sync(answers, up.ready):
+            await trio.sleep(0.05)
+    await up.until(lambda: up.ready.pids["engine"] is not None, "the engine in the ready file")
+    return up
+
+
+async def until_at_rest(up: Up) -> None:
+    """Slots and queue are empty, as controller and node say; what the dead had open takes a lease."""
+
+    def at_rest() -> bool:
+        status = status_of(up.ready)
+        (deployment,) = status["deployments"]
+        (replica,) = deployment["replicas"]
+        queue = deployment["queue"]
+        return not (queue["running"] or queue["waiting"] or replica["running"] or replica["waiting"])
+
+    await up.until(at_rest, "rest")
+
+
+async def test_kills_at_any_moment_under_load_run_nothing_twice(tmp_path: Path) -> None:
+    arguments = ("--slots", str(CLIENTS), *engine_with(tmp_path, "--itl-ms", "20"))
+    moments = Streams(7).stream("kills")
+    up = Up(tmp_path, *arguments)
+    try:
+        ready = await up.wait_ready()
+        engine = ready.pid("engine")
+        load = Load(ready)
+        async with trio.open_nursery() as nursery:
+            for _ in range(CLIENTS):
+                nursery.start_soon(load.visit)
+            for names in KILLS:
+                await load.until_streaming()
+                await trio.sleep(moments.randint(0, MOMENT_MS) / 1000)
+                up = await killed_under_load(up, names, arguments)
+                load.ready = up.ready
+                assert up.ready.pid("engine") == engine, names
+            load.over.set()
+        await until_at_rest(up)
+        ended = await trio.to_thread.run_sync(engine_ended, engine)
+        await up.stop()
+    finally:
+        up.end_all()
+    # A second receipt of one workload would be a second admission of it, and both fail in here.
+    receipts = await receipts_in(up.data_dir)
+    assert {visit.workload for visit in load.visits} <= receipts.keys()
+    for visit in load.visits:
+        outcome = receipts[visit.workload].settlement.outcome
+        assert outcome in ((None,) if visit.whole else (None, Outcome.INTERNAL)), (visit, outcome)
+    cut = {name for name, receipt in receipts.items() if receipt.settlement.detail == "controller_restarted"}
+    told = sum(len(receipt.settlement.attempts) for receipt in receipts.values())
+    assert cut
+    # The engine, which lived through all of it, did each request once: those whose receipts tell of an attempt,
+    # and of those that were cut all that were seen to run.
+    seen = {visit.workload for visit in load.visits if visit.output}
+    assert told + len(cut & seen) <= ended <= told + len(cut)

@@ -56,7 +56,7 @@ async def small_world(disk: SimulatedDisk | None = None) -> AsyncIterator[Small]
     begin = commands.Begin(
         cluster=ClusterId("cl_1"),
         version="0.1.0",
-        keys=(builders.api_key(),),
+        keys=(builders.api_key(requests_per_minute=60, tokens_per_minute=60_000),),
         nodes=((builders.NODE, secret_digest("node-secret")),),
     )
     async with trio.open_nursery() as nursery:

@@ -79,6 +79,23 @@ def deployment_counter_leaks(small: Small) -> None:
         state.open_of_deployment[builders.DEPLOYMENT] -= 1
 
 
+def window_leaks(small: Small) -> None:
+    key, wall_ms = builders.api_key().key, small.kernel.now().wall_ms
+    for state in (small.kernel.state, shadow(small)):
+        state.windows[key] = state.windows[key].take(wall_ms, 5)
+
+
+def window_is_lost(small: Small) -> None:
+    for state in (small.kernel.state, shadow(small)):
+        state.windows.clear()
+
+
+def limit_is_passed(small: Small) -> None:
+    key = small.kernel.state.keys[builders.api_key().key]
+    for state in (small.kernel.state, shadow(small)):
+        state.keys[key.key] = attrs.evolve(key, requests_per_minute=1)
+
+
 def slot_leaks(small: Small) -> None:
     small.kernel.observed.slots_held[builders.START] += 1
 
@@ -165,6 +182,9 @@ FAULTS: list[tuple[str, Callable[[Small], None]]] = [
     ("counters_add_up", counter_leaks),
     ("counters_add_up", deployment_counter_leaks),
     ("counters_add_up", slot_leaks),
+    ("counters_add_up", window_leaks),
+    ("counters_add_up", window_is_lost),
+    ("counters_add_up", limit_is_passed),
     ("counters_add_up", slots_overcommitted),
     ("counters_add_up", hold_without_workload),
     ("counters_add_up", waiter_holds_a_slot),

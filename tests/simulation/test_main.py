@@ -76,7 +76,15 @@ def test_a_run_writes_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["run"], ["run", "no-such"], ["run", "first-slice", "--seed", "x"], ["swarm"]]
+    "arguments",
+    [
+        [],
+        ["run"],
+        ["run", "no-such"],
+        ["run", "first-slice", "--seed", "x"],
+        ["run", "first-slice", "--json", "/no/such"],
+        ["swarm"],
+    ],
 )
 def test_wrong_usage_is_64_and_no_verdict(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:

@@ -14,6 +14,7 @@ from werkzeug.exceptions import HTTPException
 from lunanexa_adapters.asgi.errors import UNAVAILABLE, invalid
 from lunanexa_adapters.asgi.exchange import Exchange
 from lunanexa_adapters.asgi.headers import request_id
+from lunanexa_adapters.asgi.keys import key_routes
 from lunanexa_adapters.asgi.node_plane import node_routes
 from lunanexa_adapters.asgi.operator import operator_routes
 from lunanexa_adapters.asgi.quart_answers import BODY_BYTES_MAX, Answers, Refused
@@ -22,9 +23,8 @@ from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.ids import IdSource
 from lunanexa_ports.node_plane import NodePlane
-from lunanexa_ports.operator import OperatorPlane
+from lunanexa_ports.operator import KeyPlane, OperatorPlane
 
-_BODY_TIMEOUT_S: Final = 30
 _HOST: Final = b"lunanexa"
 _CONTROL: Final = re.compile(rb"[\x00\r\n]")
 
@@ -59,13 +59,13 @@ def _unreadable(scope: Scope) -> Refusal | None:
     return None
 
 
-def build_control_app(*, operator: OperatorPlane, nodes: NodePlane, ids: IdSource) -> ControlApp:
+def build_control_app(*, operator: OperatorPlane, keys: KeyPlane, nodes: NodePlane, ids: IdSource) -> ControlApp:
     """The application; it needs no lifespan."""
     app = QuartTrio("lunanexa", static_folder=None, template_folder=None)
     app.config.update(
         MAX_CONTENT_LENGTH=BODY_BYTES_MAX,
-        BODY_TIMEOUT=_BODY_TIMEOUT_S,
-        # Slow readers are the server's business, and a long poll is no slow response.
+        # Slow senders and slow readers are the server's business: it alone knows who kept whom waiting.
+        BODY_TIMEOUT=None,
         RESPONSE_TIMEOUT=None,
         # A handler's bug is the root's to tell.
         PROPAGATE_EXCEPTIONS=True,
@@ -74,6 +74,7 @@ def build_control_app(*, operator: OperatorPlane, nodes: NodePlane, ids: IdSourc
     app.url_map.merge_slashes = False
     answers = Answers(ids)
     app.register_blueprint(operator_routes(operator, answers))
+    app.register_blueprint(key_routes(keys, answers))
     app.register_blueprint(node_routes(nodes, answers))
 
     @app.errorhandler(HTTPException)

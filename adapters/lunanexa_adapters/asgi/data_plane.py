@@ -4,6 +4,7 @@ Bodies are read within a limit and handed to the gateway unparsed; a task always
 departure while an answer is made. Source of the routes: https://platform.openai.com/docs/api-reference
 """
 
+import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
@@ -13,6 +14,8 @@ import attrs
 from lunanexa_adapters.asgi.errors import UNAVAILABLE, invalid, method_not_allowed, not_found
 from lunanexa_adapters.asgi.exchange import AsgiSink, Departed, Exchange
 from lunanexa_adapters.asgi.headers import bearer, meaningful, raw_header, request_id
+from lunanexa_adapters.asgi.openapi import openapi_document
+from lunanexa_adapters.asgi.routes import ROUTES
 from lunanexa_core.outcomes import TABLE, Outcome, Refusal, error_document
 from lunanexa_core.workload import Dialect
 from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
@@ -65,13 +68,20 @@ class DataPlane(AsgiApplication):
         self._ids = ids
         self._clock = clock
         self._settings = settings
+        self._document: bytes | None = None
         self._gets = {
             "/health": self._alive,
             "/ready": self._ready,
             "/version": self._version,
             "/metrics": self._show_metrics,
+            "/openapi.json": self._openapi,
             "/v1/models": self._models,
         }
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """What is served here."""
+        return frozenset((*self._gets, "/v1/models/{id}", *_DIALECTS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
         exchange = Exchange(scope, receive, send, request_id(scope, self._ids))
@@ -183,6 +193,12 @@ class DataPlane(AsgiApplication):
 
     async def _version(self, exchange: Exchange) -> None:
         await exchange.send_json(200, {"version": self._settings.version, "contract": CONTRACT})
+
+    async def _openapi(self, exchange: Exchange) -> None:
+        if self._document is None:
+            document = openapi_document(self._settings.version, ROUTES)
+            self._document = json.dumps(document, separators=(",", ":")).encode()
+        await exchange.send_whole(200, b"application/json", self._document)
 
     async def _show_metrics(self, exchange: Exchange) -> None:
         content_type, body = self._metrics.render()

@@ -14,7 +14,7 @@ from lunanexa_adapters.asgi.errors import ErrorAnswer, HeaderList, error_answer,
 from lunanexa_adapters.asgi.headers import raw_header
 from lunanexa_core.ids import RequestId
 from lunanexa_core.outcomes import Refusal
-from lunanexa_ports.asgi import Receive, Scope, Send
+from lunanexa_ports.asgi import CLOSED_BECAUSE, Receive, Scope, Send
 from lunanexa_ports.gateway import ResponseSink
 
 _DRAIN_BYTES: Final = 4 * 1024 * 1024
@@ -37,6 +37,7 @@ class Exchange:
         self._watched = False
         self.begun = False
         self.ended = False
+        self.closed_because: str | None = None
 
     @property
     def method(self) -> str:
@@ -77,8 +78,9 @@ class Exchange:
             nursery.cancel_scope.cancel(reason="the answer is complete")
 
     async def _watch(self, scope: trio.CancelScope) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
+        while (message := await self._receive())["type"] != "http.disconnect":
             pass
+        self.closed_because = message.get(CLOSED_BECAUSE)
         scope.cancel(reason="the client has gone")
 
     async def start(self, status: int, headers: HeaderList) -> None:
@@ -149,6 +151,10 @@ class AsgiSink(ResponseSink):
     @property
     def begun(self) -> bool:
         return self._exchange.begun
+
+    @property
+    def closed_because(self) -> str | None:
+        return self._exchange.closed_because
 
     async def begin(self, status: int, headers: Sequence[tuple[str, str]]) -> None:
         listed = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers]

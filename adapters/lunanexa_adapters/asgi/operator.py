@@ -5,8 +5,15 @@ from typing import Final
 from quart import Blueprint, Response, request
 
 from lunanexa_adapters.asgi.errors import invalid
-from lunanexa_adapters.asgi.quart_answers import Answers, Refused, identifier, is_number, read_body, secret
-from lunanexa_core.canonical import JsonValue, NotCanonical, strict_json
+from lunanexa_adapters.asgi.quart_answers import (
+    Answers,
+    Refused,
+    identifier,
+    is_number,
+    json_document,
+    read_body,
+    secret,
+)
 from lunanexa_ports.operator import OperatorPlane
 
 RECEIPTS_DEFAULT: Final = 50
@@ -27,7 +34,7 @@ def operator_routes(plane: OperatorPlane, answers: Answers) -> Blueprint:
     @routes.put("/deployments/<name>")
     async def apply_deployment(name: str) -> Response:
         token, if_match = secret(), _if_match()
-        document = _document(await read_body())
+        document = json_document(await read_body())
         return answers.reply(await plane.apply_deployment(token, identifier(name, "name"), document, if_match))
 
     @routes.delete("/deployments/<name>")
@@ -49,14 +56,6 @@ def operator_routes(plane: OperatorPlane, answers: Answers) -> Blueprint:
         return answers.reply(await plane.receipts(secret(), int(text)))
 
     return routes
-
-
-def _document(body: bytes) -> JsonValue:
-    try:
-        document: JsonValue = strict_json(body)
-    except NotCanonical as error:
-        raise Refused(invalid(f"The body is not a document of ours: {error}.")) from None
-    return document
 
 
 def _if_match() -> int | None:

@@ -9,7 +9,7 @@ from werkzeug.exceptions import HTTPException
 
 from lunanexa_adapters.asgi.errors import INTERNAL, error_answer, invalid, method_not_allowed, not_found, too_large
 from lunanexa_adapters.asgi.headers import bearer, request_id, text_header
-from lunanexa_core.canonical import JsonValue
+from lunanexa_core.canonical import JsonValue, NotCanonical, strict_json
 from lunanexa_core.ids import RequestId, is_identifier
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_ports.asgi import Scope
@@ -48,6 +48,15 @@ async def read_body() -> bytes:
     data = await request.get_data(cache=False, as_text=False)
     assert isinstance(data, bytes)
     return data
+
+
+def json_document(body: bytes) -> JsonValue:
+    """The value that a body holds."""
+    try:
+        document: JsonValue = strict_json(body)
+    except NotCanonical as error:
+        raise Refused(invalid(f"The body is not a document of ours: {error}.")) from None
+    return document
 
 
 def identifier(text: str, param: str) -> str:

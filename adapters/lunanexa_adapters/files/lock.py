@@ -62,6 +62,10 @@ def hold_lock(path: Path, holder: str, *, mounts: Path = MOUNTINFO) -> LockOutco
                 " choose a directory on a local disk"
             )
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise PortUnavailable(
+            f"the lock {path} can't be made: a file is in the place of its folder, or above it"
+        ) from error
     except OSError as error:
         raise PortUnavailable(
             f"the lock {path} can't be opened ({error.strerror}): see that this user may write in {path.parent}"

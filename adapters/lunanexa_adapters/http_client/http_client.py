@@ -6,6 +6,7 @@ concurrency, and none has all of exact cancellation, a limit that counts streams
 connection that the server closed while it lay idle.
 """
 
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -158,7 +159,7 @@ class H11HttpClient(HttpClient):
         except trio.TooSlowError as exc:
             raise HttpUnreachable(f"{where}: no connection within {request.connect_timeout_ms} ms") from exc
         except (OSError, UnicodeError, trio.BrokenResourceError) as exc:
-            raise HttpUnreachable(f"{where}: no connection ({exc.__cause__ or exc})") from exc
+            raise HttpUnreachable(f"{where}: no connection ({_why(exc)})") from exc
         try:
             self._refuse_when_closed()
         except HttpUnreachable:
@@ -250,6 +251,16 @@ def _head_of(request: HttpRequest) -> h11.Request:
         return h11.Request(method=request.method, target=request.target, headers=headers)
     except h11.LocalProtocolError as exc:
         raise ValueError(f"not a request: {exc}") from exc
+
+
+def _why(error: Exception) -> str:
+    """The system's own words; Trio wraps them in a group, one error an address that was tried."""
+    cause: BaseException = error.__cause__ or error
+    if isinstance(cause, ExceptionGroup):
+        cause = cause.exceptions[-1]
+    # Failed look-ups of names and TLS have numbers and words of their own.
+    number = cause.errno if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError) else None
+    return str(cause) if number is None or number <= 0 else os.strerror(number)
 
 
 async def _converse(connection: Connection, head: h11.Request, request: HttpRequest) -> h11.Response:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import TypeAlias
 
+from lunanexa_ports.asgi import CLOSED_BECAUSE, SLOW_CONSUMER, Message
+
 Header: TypeAlias = tuple[bytes, bytes]
 RenderError: TypeAlias = Callable[[int], tuple[Sequence[Header], bytes]]
 """Status code to (headers, body); length and connection are the server's. The shape of errors belongs to the
@@ -12,6 +14,11 @@ caller: one shape, also where no application was reached."""
 
 OnFault: TypeAlias = Callable[[BaseException], None]
 """Told of each error that a connection's guard kept from ending the process."""
+
+
+def disconnect_message(*, slow: bool) -> Message:
+    """``http.disconnect``; ``slow``: because the client took too long to take what was sent."""
+    return {"type": "http.disconnect", **({CLOSED_BECAUSE: SLOW_CONSUMER} if slow else {})}
 
 
 class ClientGone(OSError):

@@ -23,7 +23,6 @@ from hypercorn.typing import Event as EventFlag
 from hypercorn.utils import parse_socket_addr
 
 from lunanexa_adapters.http_server.accept import Drain, ServedConnection, Stream, raw_socket
-from lunanexa_adapters.http_server.answers import ClientGone
 from lunanexa_adapters.http_server.guard import guarded
 from lunanexa_adapters.http_server.h11_protocol import GuardConfig, GuardedH11Protocol, Phase
 from lunanexa_adapters.http_server.inbox import Inbox
@@ -59,9 +58,7 @@ class ConnectionTasks(TaskGroup):
 
     async def _run_app(self, app: AppWrapper, scope: Scope, inbox: Inbox, send: Any) -> None:
         async def call() -> None:
-            # Only an application that still sends learns of its client's departure this way.
-            with suppress(ClientGone):
-                await app(scope, inbox.receive, send, trio.to_thread.run_sync, trio.from_thread.run)  # type: ignore[arg-type]
+            await app(scope, inbox.receive, send, trio.to_thread.run_sync, trio.from_thread.run)  # type: ignore[arg-type]
 
         await guarded(call, on_fault=self._on_fault)
         await send(None)
@@ -199,6 +196,7 @@ class GuardedConnection(ServedConnection):
     async def _on_event(self, event: Event) -> None:
         if isinstance(event, RawData):
             if not await self._writer.send(event.data):
+                self._protocol.timed_out = self._writer.timed_out
                 await self._begin_close()
         elif isinstance(event, Closed):
             await self._begin_close()

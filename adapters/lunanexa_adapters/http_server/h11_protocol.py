@@ -80,6 +80,8 @@ class GuardedH11Protocol(H11Protocol):
         self.corked = False
         """The rest of the response follows at once: hold what would be sent now."""
         self.closing = False
+        self.timed_out = False
+        """The client did not take what was sent in time."""
 
     @property
     def phase(self) -> Phase:

@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING
 
 import trio
-from hypercorn.protocol.events import Body, EndBody, Response
+from hypercorn.protocol.events import Body, EndBody, Event, Response, StreamClosed
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.typing import ASGISendEvent
 
-from lunanexa_adapters.http_server.answers import ClientGone, error_headers
+from lunanexa_adapters.http_server.answers import ClientGone, disconnect_message, error_headers
 
 if TYPE_CHECKING:
     from lunanexa_adapters.http_server.h11_protocol import GuardedH11Protocol
@@ -18,6 +18,12 @@ class GuardedHttpStream(HTTPStream):
     neither fail nor reach a checkpoint); here they raise ``ClientGone``."""
 
     protocol: "GuardedH11Protocol"
+
+    async def handle(self, event: Event) -> None:
+        if isinstance(event, StreamClosed) and self.protocol.timed_out and not self.closed and self.app_put is not None:
+            # The first one counts: hypercorn's own has no reason.
+            await self.app_put(disconnect_message(slow=True))  # type: ignore[arg-type]  # plain mappings here, typed dicts there
+        await super().handle(event)
 
     async def app_send(self, message: ASGISendEvent | None) -> None:
         if message is None:

@@ -10,14 +10,14 @@ import h11
 import trio
 
 from lunanexa_adapters.http_server.accept import Drain, ServedConnection, Stream, raw_socket
-from lunanexa_adapters.http_server.answers import ClientGone, OnFault, RenderError, error_headers
+from lunanexa_adapters.http_server.answers import OnFault, RenderError, disconnect_message, error_headers
 from lunanexa_adapters.http_server.guard import guarded
 from lunanexa_adapters.http_server.inbox import Inbox
 from lunanexa_adapters.http_server.lean_response import LeanResponse
 from lunanexa_adapters.http_server.limits import ServerLimits
 from lunanexa_adapters.http_server.request_head import refusal_of, target_path
 from lunanexa_adapters.http_server.stream_io import BodyPace, BoundedWriter, is_cut_unframed, linger, receive
-from lunanexa_ports.asgi import AsgiApplication, Message, Scope
+from lunanexa_ports.asgi import ABORT, AsgiApplication, Message, Scope
 
 READ_AHEAD_BYTES = 64 * 1024
 """How much of further requests is read while one is answered, to notice the client's departure."""
@@ -26,7 +26,6 @@ FIRST_HEAD_AT_DRAIN_S = 1.0
 """A connection this young at the drain has its first request on the way."""
 
 _READ_WHOLE = (h11.IDLE, h11.DONE, h11.MUST_CLOSE, h11.CLOSED)
-_DISCONNECT: Message = {"type": "http.disconnect"}
 
 
 class LeanConnection(ServedConnection):
@@ -132,9 +131,7 @@ class LeanConnection(ServedConnection):
             return await inbox.receive()
 
         async def call() -> None:
-            # Only an application that still sends learns of its client's departure this way.
-            with suppress(ClientGone):
-                await self._app(scope, take, response.send)
+            await self._app(scope, take, response.send)
 
         await guarded(call, on_fault=self._on_fault)
         if not response.gone:
@@ -154,7 +151,7 @@ class LeanConnection(ServedConnection):
             "root_path": "",
             "headers": list(request.headers),
             "state": self._state.copy(),
-            "extensions": {},
+            "extensions": {ABORT: {}},
             **self._ends,
         }
 
@@ -236,7 +233,7 @@ class LeanConnection(ServedConnection):
             # Shielded: an application that ends because of this must not cut our answer short.
             with trio.move_on_after(REFUSAL_TIMEOUT_S, shield=True):
                 await self._refuse(status)
-        inbox.disconnect(_DISCONNECT)
+        inbox.disconnect(disconnect_message(slow=self._writer.timed_out))
 
     async def _feed_until_end(self, inbox: Inbox) -> int | None:
         pace = BodyPace(self._limits)

@@ -8,7 +8,7 @@ import trio
 from lunanexa_adapters.http_server.accept import Drain
 from lunanexa_adapters.http_server.answers import ClientGone
 from lunanexa_adapters.http_server.stream_io import BoundedWriter
-from lunanexa_ports.asgi import Message
+from lunanexa_ports.asgi import ABORT, Message
 
 BODILESS = (204, 304)
 
@@ -50,6 +50,10 @@ class LeanResponse:
             await self.flush()
             if self.gone:
                 raise ClientGone
+        elif kind == ABORT and not self._ended:
+            self._held = b""
+            self.gone = True
+            await trio.lowlevel.checkpoint()
         else:
             raise ValueError(f"unexpected message {kind!r}")
 

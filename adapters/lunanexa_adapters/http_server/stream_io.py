@@ -44,6 +44,8 @@ class BoundedWriter:
         self._timeout_s = limits.write_timeout_ms / 1000
         self._busy = False
         self._waiting = trio.lowlevel.ParkingLot()
+        self.timed_out = False
+        """A send was not taken in time, and the connection was reset for it."""
 
     async def send(self, data: bytes) -> bool:
         """Whether it was sent. If not, or when cancelled midway, the connection is reset: half a message may be
@@ -62,6 +64,7 @@ class BoundedWriter:
             self.reset()
             return False
         if scope.cancelled_caught:
+            self.timed_out = True
             self.reset()
         return not scope.cancelled_caught
 

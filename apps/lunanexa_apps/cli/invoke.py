@@ -33,7 +33,7 @@ class Answer:
 
 
 @click.command("invoke")
-@click.argument("words", nargs=-1, metavar="[MODEL] PROMPT")
+@click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]")
 @click.option("--system", metavar="TEXT", help="System message.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Longest answer, in tokens.")
 @click.option("--temperature", type=click.FloatRange(0, 5), help="Sampling temperature.")
@@ -54,10 +54,12 @@ def command(
 ) -> None:
     """Ask MODEL (the first one that is served, unless named) and stream its answer.
 
-    Without PROMPT, or with -, the prompt is read from standard input. The answer alone goes to standard
-    output; time to the first token, tokens a second, time in the queue and tokens go to standard error.
+    One argument alone is the prompt. Without any, or with - for PROMPT, it is read from standard input. The
+    answer alone goes to standard output; time to the first token, tokens a second, time in the queue and
+    tokens go to standard error.
     """
     target = find_target(tools, settings_or_exit(flags, config))
+    _refuse_bytes(*words, system or "")
     model, prompt = _model_and_prompt(words)
     question = Question(model=model or "", prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature)
     show = _ignore if output == JSON else _show
@@ -82,12 +84,28 @@ def _model_and_prompt(words: tuple[str, ...]) -> tuple[str | None, str]:
         case _:
             raise click.UsageError("too many arguments: put the prompt in quotes")
     if prompt == STDIN:
-        if sys.stdin.isatty():
-            raise click.UsageError('no prompt: lunanexa invoke "Hello", or pipe one in')
-        prompt = sys.stdin.read()
+        prompt = _standard_input()
     if not prompt.strip():
         raise click.UsageError("the prompt is empty")
     return model, prompt
+
+
+def _standard_input() -> str:
+    # It is None where the shell closed it.
+    if sys.stdin is None or sys.stdin.isatty():
+        raise click.UsageError('no prompt: lunanexa invoke "Hello", or pipe one in')
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError:
+        raise click.UsageError("standard input is not UTF-8 text") from None
+
+
+def _refuse_bytes(*texts: str) -> None:
+    """What is not UTF-8 in the arguments comes as lone surrogates, which no JSON text can carry."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        raise click.UsageError("an argument is not UTF-8 text") from None
 
 
 async def _ask(

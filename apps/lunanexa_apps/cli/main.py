@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "up": ("lunanexa_apps.cli.up", "Serve a model on this machine: controller, node agent and engine."),
     "status": ("lunanexa_apps.cli.status", "Show nodes, deployments, queues, usage and the last requests."),
     "invoke": ("lunanexa_apps.cli.invoke", "Ask a model, and stream its answer."),
+    "key": ("lunanexa_apps.cli.key", "Make, list, show and revoke API keys."),
     "check-config": ("lunanexa_apps.cli.check_config", "Show the settings in force and where each comes from."),
     "version": ("lunanexa_apps.cli.version", "Show the version."),
 }
@@ -77,6 +78,7 @@ def _make_files(folder: str) -> "PrivateFiles":
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="lunanexa", message="lunanexa %(version)s")
 @click.pass_context
 def program(ctx: click.Context) -> None:
     """LunaNexa: a governed model service.

@@ -52,4 +52,6 @@ def settings_or_exit(
         return load_command_settings(flags, os.environ, config_path=config)
     except SettingsError as error:
         first, *others = error.problems
+        if hint is not None and all("(from --" in problem for problem in error.problems):
+            hint = f"{click.get_current_context().command_path} --help tells what each flag takes"
         fail(first, details=tuple(others), hint=hint, exit_code=EXIT_CONFIG)

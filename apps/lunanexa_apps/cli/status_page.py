@@ -8,6 +8,7 @@ from rich.text import Text
 
 from lunanexa_apps.cli.tools import printable
 from lunanexa_apps.up.status_view import describe_exit, not_placed
+from lunanexa_core.drivers.generic_openai import GENERIC_OPENAI
 
 RECEIPTS_SHOWN: Final = 10
 _GOOD: Final = frozenset({"ready", "online", "alive", "Succeeded", "proven", "bound", "True"})
@@ -100,6 +101,8 @@ def _troubles(deployments: list[dict[str, Any]]) -> list[RenderableType]:
             if reason is not None:
                 lines.append(Text(f"{alias}: its engine {reason}", style="yellow"))
                 lines += [Text(f"  | {printable(str(line))}", style="dim") for line in _texts(ended, "last_lines")]
+            elif entry.get("driver") == GENERIC_OPENAI.name and replica.get("state") == "starting":
+                lines.append(Text(f"{alias}: the server that runs it does not answer, or not for it", style="yellow"))
             elif replica.get("not_routable") is not None:
                 lines.append(Text(f"{alias}: no requests go to it ({_word(replica['not_routable'])})", style="yellow"))
     return [*lines, Text()] if lines else []
@@ -115,6 +118,10 @@ def _usage(usage: Any) -> Text:
 
 def _receipts(receipts: list[dict[str, Any]]) -> Table:
     table = _table("LAST REQUESTS", "MODEL", "STATE", "TOKENS", "QUEUED", "FIRST OUTPUT", "TOTAL")
+    for position, column in enumerate(table.columns):
+        # Folded words would fill a narrow screen: identifier, model and state are cut there. The JSON document
+        # has them whole.
+        column.no_wrap, column.overflow = position > 2, "ellipsis"
     for receipt in receipts:
         state = _cell(receipt.get("state"))
         if receipt.get("outcome"):

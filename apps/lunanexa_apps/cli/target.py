@@ -91,10 +91,15 @@ def _advice(target: Target, code: str, token_name: str) -> str | None:
                 return f"set LUNANEXA_TOKEN to {token_name}"
             return "another installation answers at that address; see lunanexa up's output for its data directory"
         case Outcome.MODEL_NOT_FOUND.value:
-            return "see what is served: lunanexa status"
+            return f"see what is served: {_status_command(target)}"
         case Outcome.DRAINING.value:
             return "it is stopping; start it again: lunanexa up"
         case Outcome.STARTING.value | Outcome.NO_CAPACITY.value | Outcome.NO_PLACEMENT.value:
-            return "see what is not ready: lunanexa status"
+            return f"see what is not ready: {_status_command(target)}"
         case _:
             return None
+
+
+def _status_command(target: Target) -> str:
+    """To be pasted; a controller that was found by its URL is found again the same way."""
+    return "lunanexa status" if target.data_dir is None else f"lunanexa status --data-dir {target.data_dir}"

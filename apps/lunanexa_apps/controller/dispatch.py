@@ -1,12 +1,14 @@
 """The dispatch port in the kernel's own process: a call of a gateway is a command of the kernel."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import trio
 
 from lunanexa_apps.controller.kernel import Kernel
-from lunanexa_core.admission.admit import authorise, may_use
+from lunanexa_core.admission.admit import KEY_REFUSED, authorise, may_use
+from lunanexa_core.admission.limits import allowances_of
+from lunanexa_core.allowance import UNLIMITED
 from lunanexa_core.commands import AdmitWorkload, FailAttempt, OpenSession, SettleWorkload
 from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_core.events import Event, WorkloadAdmitted, WorkloadSettled
@@ -29,6 +31,8 @@ class _Box(Watch):
     def __init__(self) -> None:
         self._event: WatchEvent | None = None
         self._told: QueuePlace | None = None
+        self._void = False
+        self._tell_void: Callable[[Refusal], None] | None = None
         self._arrived = trio.Event()
 
     def put(self, event: WatchEvent) -> None:
@@ -45,6 +49,21 @@ class _Box(Watch):
             await self._arrived.wait()
         event, self._event = self._event, None
         return event
+
+    def on_void(self, tell: Callable[[Refusal], None]) -> None:
+        self._tell_void = tell
+        if self._void:
+            tell(KEY_REFUSED)
+
+    def void(self) -> None:
+        """The key of the workload is in force no more."""
+        self._void = True
+        if self._tell_void is not None:
+            self._tell_void(KEY_REFUSED)
+
+    def close(self) -> None:
+        """The watch is over."""
+        self._tell_void = None
 
 
 class KernelDispatch(Dispatch):
@@ -77,15 +96,10 @@ class KernelDispatch(Dispatch):
         if isinstance(answer, Refusal):
             return answer
         assert isinstance(answer, WorkloadAdmitted), answer
-        key = self._kernel.state.keys.get(answer.key)
-        limit = None if key is None else key.concurrency
-        used = self._kernel.state.open_of_key.get(answer.key, 0)
-        return Admitted(
-            workload=request.workload,
-            deployment=answer.deployment,
-            limit_requests=limit,
-            remaining_requests=None if limit is None else max(0, limit - used),
-        )
+        state = self._kernel.state
+        key = state.keys.get(answer.key)
+        allowances = UNLIMITED if key is None else allowances_of(state, key, self._kernel.now())
+        return Admitted(workload=request.workload, deployment=answer.deployment, allowances=allowances)
 
     def watch(self, workload: WorkloadId) -> AbstractAsyncContextManager[Watch]:
         return self._watch(workload)
@@ -96,7 +110,10 @@ class KernelDispatch(Dispatch):
         if box is None:
             box = _Box()
             box.put(_SETTLED)
-        yield box
+        try:
+            yield box
+        finally:
+            box.close()
 
     async def attempt_failed(self, workload: WorkloadId, attempt: Attempt) -> None:
         await self._kernel.ask(FailAttempt(workload, attempt), _ACTOR)
@@ -164,6 +181,12 @@ class KernelDispatch(Dispatch):
         box = self._boxes.get(workload)
         if box is not None:
             box.put(QueuePlace(place))
+
+    def voided(self, workload: WorkloadId) -> None:
+        """A listener's word from the kernel."""
+        box = self._boxes.get(workload)
+        if box is not None:
+            box.void()
 
     def events(self, events: Sequence[Event]) -> None:
         """A listener's word from the kernel: what was settled needs no box any more."""

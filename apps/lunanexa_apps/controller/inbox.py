@@ -5,6 +5,7 @@ with its answer, or with :class:`PortUnavailable` when the kernel has gone.
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 import attrs
 import trio
@@ -82,6 +83,13 @@ class Inbox:
             while line and len(taken) < limit:
                 taken.append(line.popleft())
         return taken
+
+    def put_back(self, slots: Sequence[Slot]) -> list[Slot]:
+        """Puts urgent commands that were taken and not decided before all others, in their order; returns the
+        ordinary ones, which their askers may repeat."""
+        urgent = [slot for slot in slots if isinstance(slot.command, _URGENT)]
+        self._urgent.extendleft(reversed(urgent))
+        return [slot for slot in slots if slot not in urgent]
 
     def close(self) -> None:
         """Answers everything that was asked and not answered, in a batch or not; nothing is taken any more."""

@@ -12,13 +12,14 @@ import trio
 from lunanexa_apps.controller.inbox import Inbox, Slot
 from lunanexa_apps.controller.replay import replay
 from lunanexa_apps.controller.rows import to_row
-from lunanexa_core.commands import Begin, Command
+from lunanexa_core.admission.limits import voided
+from lunanexa_core.commands import Begin, Command, RevokeKey, Tick
 from lunanexa_core.events import Event
 from lunanexa_core.ids import WorkloadId
 from lunanexa_core.journal import Head, Row
 from lunanexa_core.kernel.absorb import absorb
 from lunanexa_core.kernel.apply import apply
-from lunanexa_core.kernel.decide import Answer, Decision, decide
+from lunanexa_core.kernel.decide import Answer, Decision, Done, decide
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.policy import Policy
@@ -31,6 +32,7 @@ from lunanexa_ports.journal import Appended, Journal
 
 _log = structlog.get_logger()
 _STORE_RETRY_S = 0.5
+STALL_MS = 2_000
 _INTERNAL = Refusal(outcome=Outcome.INTERNAL, message="an internal error; the log of the service has it")
 _STORE_DOWN = Refusal(outcome=Outcome.STORE_UNAVAILABLE, message="the store can't be written at the moment")
 
@@ -46,6 +48,7 @@ class KernelListener(Protocol):
     def denied(self, denied: Denied) -> None: ...
     def place(self, workload: WorkloadId, place: int) -> None: ...
     def events(self, events: Sequence[Event]) -> None: ...
+    def voided(self, workload: WorkloadId) -> None: ...
 
 
 @attrs.define
@@ -79,8 +82,9 @@ class Kernel:
         self._changed = trio.Event()
 
     def now(self) -> Instant:
-        """The clock that the rules go by."""
-        return self._clock.now()
+        """The clock that the rules go by: its wall time is that of events."""
+        now = self._clock.now()
+        return Instant(now.mono_ms, event_wall_ms(self._last, now))
 
     async def ask(self, command: Command, actor: str) -> Answer:
         """Has ``command`` decided; returns when what it changed is durable. Raises
@@ -88,7 +92,7 @@ class Kernel:
         return await self._inbox.ask(command, actor)
 
     async def wait_changed(self) -> None:
-        """Returns after the next batch that changed state or what is observed of nodes."""
+        """Returns after the next batch that changed state."""
         await self._changed.wait()
 
     async def run(self, begin: Begin, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -99,12 +103,29 @@ class Kernel:
             taken = await self._journal.take_epoch()
             await self._rebuild()
             self.epoch = taken.epoch
-            await self._process([Slot(begin, "kernel")])
+            await self._begin(begin)
             task_status.started()
+            looked_mono_ms = self._clock.now().mono_ms
             while True:
-                await self._process(await self._inbox.batch())
+                slots = await self._inbox.batch()
+                # The janitor asks four times a second: a longer gap is this process or machine standing still.
+                stood_ms = self._clock.now().mono_ms - looked_mono_ms
+                if stood_ms > STALL_MS:
+                    _log.warning("stood_still", ms=stood_ms)
+                    self.observed.stood_still(stood_ms)
+                await self._process(slots)
+                looked_mono_ms = self._clock.now().mono_ms
         finally:
             self._inbox.close()
+
+    async def _begin(self, begin: Begin) -> None:
+        """Without the keys that ``begin`` brings, a store that failed now would later look like a 401."""
+        answer: Answer | None = _STORE_DOWN
+        while answer == _STORE_DOWN:
+            slot = Slot(begin, "kernel")
+            await self._process([slot])
+            answer = slot.answer
+        assert isinstance(answer, Done), answer
 
     async def _rebuild(self) -> None:
         rebuilt = await replay(self._journal)
@@ -130,19 +151,20 @@ class Kernel:
             return
         if batch.rows and not await self._append(batch):
             self._pending = self.state.copy()
-            for slot, _ in batch.decided:
+            # What settles or renews is decided again: nobody would repeat it, and what it holds would stay held.
+            for slot in self._inbox.put_back(slots):
                 slot.reply(_STORE_DOWN)
             return
         self._commit(batch)
 
     def _decide(self, slots: list[Slot]) -> _Batch:
-        now = self._clock.now()
-        batch = _Batch([], [], self.head, now, event_wall_ms(self._last, now))
+        now = self.now()
+        batch = _Batch([], [], self.head, now, now.wall_ms)
         for slot in slots:
             decision = decide(self._pending, self.observed, self.policy, slot.command, now)
             for event in decision.events:
                 row = to_row(batch.head, event, epoch=self.epoch, wall_ms=batch.wall_ms, actor=slot.actor)
-                apply(self._pending, event, epoch=self.epoch)
+                apply(self._pending, event, epoch=self.epoch, wall_ms=row.wall_ms)
                 batch.head = batch.head.after(row)
                 batch.rows.append(row)
             batch.decided.append((slot, decision))
@@ -173,6 +195,7 @@ class Kernel:
             raise Fenced("the journal holds rows that this controller did not write")
         self.epoch = epoch
         self.store_ok = True
+        self.observed.spare_sessions(self._clock.now().mono_ms + self.policy.session_lease_ms)
         _log.info("store_back", epoch=self.epoch, rows_were_written=written)
         return written
 
@@ -188,7 +211,7 @@ class Kernel:
         happened = [event for _, decision in batch.decided for event in decision.events]
         by_row = zip(batch.rows, happened, strict=True)
         for row, event in by_row:
-            apply(self.state, event, epoch=row.epoch)
+            apply(self.state, event, epoch=row.epoch, wall_ms=row.wall_ms)
         self.head = batch.head
         if batch.rows:
             self._last = Instant(batch.now.mono_ms, batch.wall_ms)
@@ -196,6 +219,11 @@ class Kernel:
             absorb(self.state, self.observed, self.policy, slot.command, decision, batch.now)
         for listener in self.listeners:
             listener.events(happened)
+        if any(isinstance(slot.command, RevokeKey | Tick) for slot, _ in batch.decided):
+            # Looked at again with each tick: a key's time ends without an event.
+            for workload in voided(self.state, batch.now):
+                for listener in self.listeners:
+                    listener.voided(workload)
         self._serve_queues(batch.now)
         for slot, decision in batch.decided:
             slot.reply(decision.answer)

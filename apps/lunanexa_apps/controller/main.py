@@ -41,26 +41,33 @@ from lunanexa_apps.controller.kernel import Fenced
 from lunanexa_apps.controller.secrets import keys_of, nodes_of
 from lunanexa_apps.controller.service import Controller, ControllerPorts, run_controller
 from lunanexa_apps.daemon import MISCONFIGURED, follow_supervisor, leaves, refuse_held, start_logging
-from lunanexa_apps.installation import CONTROLLER_LOCK, LISTEN, ControllerSecrets, keep_secrets, write_address
+from lunanexa_apps.installation import (
+    CONTROLLER_LOCK,
+    LISTEN,
+    SIGNING_KEY,
+    ControllerSecrets,
+    keep_secrets,
+    write_address,
+)
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_core.commands import Begin, BeginDrain
 from lunanexa_core.events import UnknownEvent
 from lunanexa_core.ids import ClusterId, SessionId
 from lunanexa_core.workload import Dialect
 from lunanexa_ports.asgi import AsgiApplication
-from lunanexa_ports.errors import PortError
+from lunanexa_ports.errors import PortError, PortUnavailable
 from lunanexa_ports.private_files import LockHeld
 
 _log = structlog.get_logger()
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_UNAVAILABLE = 69
+_TRY_AGAIN, _UNAVAILABLE = 1, 69
 _DRAIN_POLL_S = 0.05
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_arguments(list(sys.argv[1:] if arguments is None else arguments))
     start_logging(options.log_format, verbose=options.verbose)
-    clock = SystemClock()
+    clock, again = SystemClock(), False
     holder = describe_holder("lunanexa-controller", f"at {clock.now().wall_ms // 1000}")
     try:
         lock = LocalPrivateFiles(options.data_dir).lock(CONTROLLER_LOCK, holder)
@@ -71,7 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except* (PortError, UnknownEvent, Fenced) as group:
         for error in leaves(group):
             _log.error("controller_stopped", reason=str(error))
-    return MISCONFIGURED
+            # A supervisor may start it again: what was unavailable may be back, who took over may be gone.
+            again = again or isinstance(error, PortUnavailable | Fenced)
+    return _TRY_AGAIN if again else MISCONFIGURED
 
 
 class _Process:
@@ -113,7 +122,7 @@ class _Process:
                     journal=journal,
                     clock=self._clock,
                     ids=self._ids,
-                    signer=Ed25519Signer.load_or_create(self._folder / "secrets" / "signing.pem"),
+                    signer=Ed25519Signer.load_or_create(options.data_dir / SIGNING_KEY),
                     verifier=Ed25519Verifier(),
                 )
                 shutdown, stopping = trio.Event(), trio.Event()
@@ -155,7 +164,9 @@ class _Process:
         )
         control = cast(
             AsgiApplication,  # Quart types its scopes as closed dictionaries.
-            build_control_app(operator=controller.operator, nodes=controller.nodes, ids=self._ids),
+            build_control_app(
+                operator=controller.operator, keys=controller.keys, nodes=controller.nodes, ids=self._ids
+            ),
         )
         server = partial(
             serve_http,

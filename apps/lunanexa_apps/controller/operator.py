@@ -1,14 +1,14 @@
 """The operator plane: reads the kernel's committed state, and turns writes into commands."""
 
 from lunanexa_apps.codec import CodecError, structure, unstructure
+from lunanexa_apps.controller.authority import find_operator
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.status import receipt_document, status_document
-from lunanexa_core.admission.admit import authorise
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.commands import ApplyDeployment, BeginDrain, RemoveDeployment
 from lunanexa_core.deployment import Deployment, DeploymentSpec
 from lunanexa_core.ids import DeploymentId
-from lunanexa_core.keys import ApiKey, Role, secret_digest
+from lunanexa_core.keys import ApiKey, Role
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.operator import Health, OperatorPlane
@@ -92,14 +92,7 @@ class KernelOperator(OperatorPlane, Health):
         return {"data": [receipt_document(receipt) for receipt in newest]}
 
     def _operator(self, token: str | None, *roles: Role) -> ApiKey | Refusal:
-        digest = secret_digest(token or "")
-        found = authorise(self._kernel.state, digest, roles[0], self._kernel.now())
-        for role in roles[1:]:
-            if not isinstance(found, Refusal):
-                break
-            other = authorise(self._kernel.state, digest, role, self._kernel.now())
-            found = found if isinstance(other, Refusal) else other
-        return found
+        return find_operator(self._kernel, token, *roles)
 
     async def _ask(self, command: ApplyDeployment | RemoveDeployment | BeginDrain, operator: ApiKey) -> object:
         try:

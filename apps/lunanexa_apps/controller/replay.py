@@ -30,7 +30,7 @@ class Replay:
             event = from_row(row)
         except CodecError as error:
             raise PortFault(f"the journal can't be read at sequence {row.sequence}: {error}") from None
-        apply(self.state, event, epoch=row.epoch)
+        apply(self.state, event, epoch=row.epoch, wall_ms=row.wall_ms)
         self.head = self.head.after(row)
         self.wall_ms = max(self.wall_ms, row.wall_ms)
 

@@ -8,6 +8,7 @@ import trio
 from lunanexa_apps.controller.dispatch import KernelDispatch
 from lunanexa_apps.controller.janitor import run_janitor, run_reconciliation
 from lunanexa_apps.controller.kernel import Kernel
+from lunanexa_apps.controller.keys import KernelKeys
 from lunanexa_apps.controller.nodes import KernelNodePlane
 from lunanexa_apps.controller.operator import KernelOperator
 from lunanexa_core.commands import Begin
@@ -36,6 +37,7 @@ class Controller:
     kernel: Kernel
     dispatch: KernelDispatch
     operator: KernelOperator
+    keys: KernelKeys
     nodes: KernelNodePlane
 
 
@@ -55,6 +57,7 @@ async def run_controller(
         kernel=kernel,
         dispatch=KernelDispatch(kernel, engine_secret),
         operator=KernelOperator(kernel, begin.version),
+        keys=KernelKeys(kernel, ports.ids, frozenset(key.key for key in begin.keys)),
         nodes=KernelNodePlane(kernel, ports.signer, ports.verifier, engine_secret),
     )
     # The kernel is outermost: it ends when nobody is left who may ask it.

@@ -85,6 +85,8 @@ def _node(kernel: Kernel, node: Node) -> JsonValue:
         "heartbeat_age_ms": None if reading is None else kernel.now().mono_ms - reading.arrived_mono_ms,
         "available_mib": None if heartbeat is None else heartbeat.available_mib,
         "total_mib": None if heartbeat is None else heartbeat.total_mib,
+        "document_refusal": None if heartbeat is None else heartbeat.document_refusal,
+        "refused": [] if heartbeat is None else unstructure(heartbeat.refused),
     }
 
 

@@ -6,6 +6,7 @@ simulator as it runs in its process. Time of day and identifiers are arguments.
 
 import hmac
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import trio
 
@@ -14,12 +15,16 @@ from lunanexa_apps.engine.answers import Answer, plan_answer
 from lunanexa_apps.engine.embedding_request import count_inputs, embedding_document, read_embeddings
 from lunanexa_apps.engine.errors import ApiError
 from lunanexa_apps.engine.exchange import Exchange, PieceTemplate
+from lunanexa_apps.engine.fault_control import PATH as FAULTS_PATH
+from lunanexa_apps.engine.fault_control import arm_as_told
+from lunanexa_apps.engine.faults import FaultKind, Faults, Where
 from lunanexa_apps.engine.fields import Json, parse_object
 from lunanexa_apps.engine.language_model import LanguageModel
 from lunanexa_apps.engine.metrics import CONTENT_TYPE, Metrics, Progress
 from lunanexa_apps.engine.pacing import Pacer
+from lunanexa_apps.engine.pages import listed_names, models_page, slots_page
 from lunanexa_apps.engine.requests import Read, read_chat, read_completion
-from lunanexa_apps.engine.settings import DESCRIPTION, OWNER, EngineSettings
+from lunanexa_apps.engine.settings import OWNER, EngineSettings
 from lunanexa_apps.engine.slots import Place, Slot, Slots
 from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
 
@@ -28,7 +33,8 @@ _PostRoute = Callable[[Exchange, "dict[str, Json]"], Awaitable[None]]
 
 
 class ReferenceEngine(AsgiApplication):
-    """``model`` may be shared by engines; everything else belongs to this one."""
+    """``model`` may be shared by engines; everything else belongs to this one. ``end_process`` is called with
+    an exit status by the fault that ends the process; without it that fault only closes its connection."""
 
     def __init__(
         self,
@@ -37,7 +43,10 @@ class ReferenceEngine(AsgiApplication):
         *,
         now_s: Callable[[], int],
         new_id: Callable[[], str],
+        end_process: Callable[[int], None] | None = None,
     ) -> None:
+        self.faults = Faults(settings.faults)
+        self._end_process = end_process
         self._settings = settings
         self._model = model
         self._now_s = now_s
@@ -53,10 +62,13 @@ class ReferenceEngine(AsgiApplication):
             "/slots": self._show_slots,
         }
         self._posts: dict[str, _PostRoute] = {
-            "/v1/chat/completions": self._chat,
-            "/v1/completions": self._completion,
-            "/v1/embeddings": self._embed,
+            "/v1/chat/completions": partial(self._serve_model, self._chat),
+            "/v1/completions": partial(self._serve_model, self._completion),
+            "/v1/embeddings": partial(self._serve_model, self._embed),
         }
+        if settings.allow_faults:
+            self._gets[FAULTS_PATH] = self._show_faults
+            self._posts[FAULTS_PATH] = self._arm_faults
 
     @property
     def busy(self) -> int:
@@ -83,18 +95,15 @@ class ReferenceEngine(AsgiApplication):
             await exchange.refuse(errors.unauthorised())
             return
         get, post = self._gets.get(exchange.path), self._posts.get(exchange.path)
-        if get is not None:
-            if exchange.method == "GET":
-                await get(exchange)
-            else:
-                await exchange.refuse(errors.wrong_method(exchange.method, "GET"))
-        elif post is not None:
-            if exchange.method == "POST":
-                await self._serve_post(exchange, post)
-            else:
-                await exchange.refuse(errors.wrong_method(exchange.method, "POST"))
-        else:
+        if get is not None and exchange.method == "GET":
+            await get(exchange)
+        elif post is not None and exchange.method == "POST":
+            await self._serve_post(exchange, post)
+        elif get is None and post is None:
             await exchange.refuse(errors.unknown_route(exchange.path))
+        else:
+            allowed = [method for method, route in (("GET", get), ("POST", post)) if route is not None]
+            await exchange.refuse(errors.wrong_method(exchange.method, ", ".join(allowed)))
 
     def _may_call(self, exchange: Exchange) -> bool:
         if self._settings.api_key is None:
@@ -115,6 +124,31 @@ class ReferenceEngine(AsgiApplication):
             nursery.start_soon(exchange.cancel_on_departure, nursery.cancel_scope)
             await route(exchange, values)
             nursery.cancel_scope.cancel()
+
+    async def _serve_model(self, route: _PostRoute, exchange: Exchange, values: "dict[str, Json]") -> None:
+        exchange.struck = self.faults.strike(Where.REQUEST)
+        if not await self._struck_down(exchange):
+            await route(exchange, values)
+
+    async def _struck_down(self, exchange: Exchange) -> bool:
+        """Commits the faults that leave nothing to answer; whether there was one."""
+        struck = exchange.struck
+        if FaultKind.LEAK in struck:
+            self.faults.leak(struck[FaultKind.LEAK])
+        if FaultKind.EXIT in struck or FaultKind.CLOSE in struck:
+            if FaultKind.EXIT in struck and self._end_process is not None:
+                self._end_process(struck[FaultKind.EXIT])
+            await exchange.abort()
+        elif FaultKind.REFUSE in struck:
+            await exchange.refuse(errors.told_to_refuse(struck[FaultKind.REFUSE]))
+        else:
+            return False
+        return True
+
+    async def _hang_where_told(self, exchange: Exchange, place: Place, prompt_tokens: int) -> None:
+        if FaultKind.HANG in exchange.struck:
+            async with self._slots.hold(place, prompt_tokens):
+                await trio.sleep_forever()
 
     async def _chat(self, exchange: Exchange, values: "dict[str, Json]") -> None:
         await self._generate(exchange, read_chat(values))
@@ -137,6 +171,7 @@ class ReferenceEngine(AsgiApplication):
                 await self._refuse_full(exchange)
                 return
             with self._metrics.request() as progress:
+                await self._hang_where_told(exchange, place, answer.prompt_tokens)
                 tell = self._stream if answer.stream else self._tell_whole
                 await tell(exchange, answer, place, progress)
 
@@ -156,16 +191,17 @@ class ReferenceEngine(AsgiApplication):
         finish = answer.generation.finish_reason
         assert finish is not None
         progress.finished(finish)
-        await exchange.send_json(200, answer.dialect.whole("".join(texts), finish, answer.usage()))
+        await exchange.send_answer(answer.dialect.whole("".join(texts), finish, answer.usage()))
 
     async def _stream(self, exchange: Exchange, answer: Answer, place: Place, progress: Progress) -> None:
         stream = await exchange.open_events()
         dialect, generation = answer.dialect, answer.generation
         piece = PieceTemplate(dialect.piece(PieceTemplate.mark()))
         opened = False
+        last_token = stream.breaks_after
         async with self._slots.hold(place, answer.prompt_tokens) as slot:
             pacer = self._begin(progress, answer.prompt_tokens)
-            while generation.finish_reason is None:
+            while generation.finish_reason is None and generation.completion_tokens != last_token:
                 text = await self._next_piece(pacer, answer, slot, progress)
                 if not opened:
                     opened = True
@@ -173,6 +209,9 @@ class ReferenceEngine(AsgiApplication):
                         await stream.event(document)
                 if text:
                     await stream.raw(piece.event(text))
+        if last_token is not None:
+            await stream.break_off()
+            return
         finish = generation.finish_reason
         assert finish is not None
         progress.finished(finish)
@@ -208,51 +247,39 @@ class ReferenceEngine(AsgiApplication):
                 return
             with self._metrics.request() as progress:
                 used = sum(map(len, inputs))
+                await self._hang_where_told(exchange, place, used)
                 async with self._slots.hold(place, used):
                     await self._begin(progress, used).token_due()
                     document = await embedding_document(request, inputs, self._settings)
                 progress.finished("stop")
-                await exchange.send_json(200, document)
+                await exchange.send_answer(document)
 
     async def _health(self, exchange: Exchange) -> None:
-        await exchange.send_json(200, {"status": "ok"})
+        status = self.faults.strike(Where.HEALTH).get(FaultKind.UNHEALTHY)
+        if status is None:
+            await exchange.send_json(200, {"status": "ok"})
+        else:
+            await exchange.refuse(errors.told_to_refuse(status))
 
     async def _version(self, exchange: Exchange) -> None:
         await exchange.send_json(200, {"version": self._settings.version, "engine": OWNER})
 
     async def _models(self, exchange: Exchange) -> None:
-        meta = {
-            "description": DESCRIPTION,
-            "max_model_len": self._settings.context_tokens,
-            "mode": self._settings.mode.value,
-        }
-        cards = [
-            {
-                "id": name,
-                "object": "model",
-                "created": self._started_s,
-                "owned_by": OWNER,
-                "root": self._settings.names[0],
-                "parent": None,
-                "max_model_len": self._settings.context_tokens,
-                "meta": meta,
-            }
-            for name in self._settings.names
-        ]
-        await exchange.send_json(200, {"object": "list", "data": cards})
+        names = listed_names(self._settings.names, self.faults.strike(Where.MODELS))
+        await exchange.send_json(200, models_page(self._settings, names, self._started_s))
 
     async def _show_slots(self, exchange: Exchange) -> None:
-        rows = [
-            {
-                "id": number,
-                "n_ctx": self._settings.context_tokens,
-                "is_processing": slot is not None,
-                "prompt_tokens": slot.prompt_tokens if slot else 0,
-                "completion_tokens": slot.completion_tokens if slot else 0,
-            }
-            for number, slot in enumerate(self._slots.table())
-        ]
-        await exchange.send_json(200, rows)
+        await exchange.send_json(200, slots_page(self._settings, self._slots))
+
+    async def _show_faults(self, exchange: Exchange) -> None:
+        await exchange.send_json(200, self.faults.document())
+
+    async def _arm_faults(self, exchange: Exchange, values: "dict[str, Json]") -> None:
+        refusal = arm_as_told(self.faults, values)
+        if refusal is None:
+            await self._show_faults(exchange)
+        else:
+            await exchange.refuse(refusal)
 
     async def _show_metrics(self, exchange: Exchange) -> None:
         held = sum(slot.prompt_tokens + slot.completion_tokens for slot in self._slots.table() if slot)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import attrs
 
+from lunanexa_apps.engine.faults import FaultKind, parse_fault
 from lunanexa_apps.engine.settings import EngineSettings, Mode
 
 API_KEY_VARIABLE = "LUNANEXA_ENGINE_API_KEY"
@@ -44,6 +45,8 @@ def read_options(arguments: Sequence[str], environment: Mapping[str, str], versi
             api_key=key,
             max_body_bytes=given.max_body_bytes,
             version=version,
+            faults=tuple(parse_fault(text) for text in given.fault or ()),
+            allow_faults=given.allow_faults,
         )
         if not 0 <= given.port <= 65_535 or given.drain_ms < 0:
             raise ValueError("--port must be from 0 to 65535, and --drain-ms not negative")
@@ -104,5 +107,9 @@ def _parser(version: str) -> argparse.ArgumentParser:
     add("--max-body-bytes", type=int, default=defaults.max_body_bytes, help="longer requests are answered 413")
     add("--ready-file", type=Path, help="written when the engine serves: JSON with host, port and pid")
     add("--drain-ms", type=int, default=5_000, help="time for running generations after SIGTERM")
+    add("--fault", action="append", metavar="KIND[=N][,after=N][,count=N]", help="for tests: misbehave, from the "
+        "call after AFTER others on, COUNT times or always; again for more: " + ", ".join(k.value for k in FaultKind),
+        )  # fmt: skip
+    add("--allow-faults", action="store_true", help="for tests: serve /faults, which shows and changes the faults")
     add("--version", action="version", version=f"lunanexa-engine {version}")
     return parser

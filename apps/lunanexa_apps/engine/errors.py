@@ -81,6 +81,22 @@ def queue_full(waiting: int) -> ApiError:
     )
 
 
+def told_to_refuse(status: int) -> ApiError:
+    """The answer of the faults ``refuse`` and ``unhealthy``."""
+    return ApiError(
+        status=status,
+        message="This engine was told to refuse.",
+        type=INVALID_REQUEST if status < 500 else "server_error",
+        code="injected_fault",
+        headers=((b"retry-after", b"1"),) if status in (429, 503) else (),
+    )
+
+
+def told_to_fail() -> ApiError:
+    """What the fault ``error-frame`` tells within a 200."""
+    return ApiError(status=500, message="This engine was told to fail.", type="server_error", code="injected_fault")
+
+
 _SERVER_REFUSALS = {
     400: "The request is not valid HTTP/1.1.",
     408: "The request did not arrive in time.",

@@ -1,17 +1,19 @@
 """One HTTP exchange over ASGI: reading a bounded body, noticing a departure, and sending an answer.
 
-Every byte of every answer leaves through ``Exchange.send_json``, ``send_text`` or an ``EventStream``.
+Every byte of every answer leaves through ``Exchange.send_json``, ``send_text``, ``send_answer`` or an
+``EventStream``; the last two are where a fault breaks an answer off.
 Source: https://asgi.readthedocs.io/en/latest/specs/www.html
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import trio
 
-from lunanexa_apps.engine.errors import ApiError, body_too_large
-from lunanexa_ports.asgi import Receive, Scope, Send
+from lunanexa_apps.engine.errors import ApiError, body_too_large, told_to_fail
+from lunanexa_apps.engine.faults import FaultKind, Struck
+from lunanexa_ports.asgi import ABORT, Receive, Scope, Send
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _MARK = "\ue000piece\ue000"
@@ -29,6 +31,8 @@ class Exchange:
         self._scope = scope
         self._receive = receive
         self._send = send
+        self.struck: Struck = {}
+        """The faults that this call meets."""
 
     @property
     def method(self) -> str:
@@ -70,6 +74,24 @@ class Exchange:
     async def send_json(self, status: int, document: object, headers: Iterable[Header] = ()) -> None:
         await self._send_whole(status, b"application/json", encode(document), headers)
 
+    async def send_answer(self, document: object) -> None:
+        """The whole answer of a model route."""
+        if FaultKind.CUT in self.struck:
+            body = encode(document)
+            await self._start(200, b"application/json", len(body), ())
+            await self._send({"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True})
+            await self.abort()
+        elif FaultKind.ERROR_FRAME in self.struck:
+            await self.send_json(200, told_to_fail().document())
+        else:
+            await self.send_json(200, document)
+
+    async def abort(self) -> None:
+        """Close the connection without another byte; the last act of an exchange. A server that can't do that
+        sees an answer that does not end."""
+        if ABORT in self._scope.get("extensions", {}):
+            await self._send({"type": ABORT})
+
     async def send_text(self, content_type: bytes, text: str) -> None:
         await self._send_whole(200, content_type, text.encode("utf-8"), ())
 
@@ -77,22 +99,40 @@ class Exchange:
         await self.send_json(error.status, error.document(), error.headers)
 
     async def _send_whole(self, status: int, content_type: bytes, body: bytes, headers: Iterable[Header]) -> None:
-        length = str(len(body)).encode("ascii")
+        await self._start(status, content_type, len(body), headers)
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def _start(self, status: int, content_type: bytes, size_bytes: int, headers: Iterable[Header]) -> None:
+        length = str(size_bytes).encode("ascii")
         listed = [(b"content-type", content_type), (b"content-length", length), *headers]
         await self._send({"type": "http.response.start", "status": status, "headers": listed})
-        await self._send({"type": "http.response.body", "body": body})
 
     async def open_events(self) -> "EventStream":
         listed = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
         await self._send({"type": "http.response.start", "status": 200, "headers": listed})
-        return EventStream(self._send)
+        return EventStream(self._send, self.struck, self.abort)
 
 
 class EventStream:
     """Server-sent events in OpenAI's form: each document one ``data:`` line, ``[DONE]`` at the end."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, struck: Struck, abort: Callable[[], Awaitable[None]]) -> None:
         self._send = send
+        self._struck = struck
+        self._abort = abort
+
+    @property
+    def breaks_after(self) -> int | None:
+        """After so many tokens, or else before the finish, the stream has to be broken off."""
+        limits = [self._struck[kind] for kind in (FaultKind.CUT, FaultKind.ERROR_FRAME) if kind in self._struck]
+        return min(limits, default=None)
+
+    async def break_off(self) -> None:
+        if FaultKind.CUT in self._struck:
+            await self._abort()
+        else:
+            await self.event(told_to_fail().document())
+            await self.done()
 
     async def event(self, document: object) -> None:
         await self.raw(b"data: " + encode(document) + b"\n\n")
@@ -101,7 +141,8 @@ class EventStream:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def done(self) -> None:
-        await self._send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": False})
+        last = b"" if FaultKind.NO_DONE in self._struck else b"data: [DONE]\n\n"
+        await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
 
 class PieceTemplate:

@@ -2,6 +2,7 @@
 
 The first SIGTERM or SIGINT stops accepting and gives running generations ``--drain-ms``, then exit 0; a
 second one ends the process at once. Start-up is part of the product: nothing heavy is imported here.
+The faults of the process itself (exit, exit at start, slow stop) are committed here.
 """
 
 import json
@@ -24,6 +25,7 @@ from lunanexa_apps.engine.app import ReferenceEngine
 from lunanexa_apps.engine.command_line import Options, read_options
 from lunanexa_apps.engine.errors import server_refusal
 from lunanexa_apps.engine.exchange import encode
+from lunanexa_apps.engine.faults import FaultKind
 from lunanexa_apps.engine.language_model import LanguageModel, read_corpus
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -39,29 +41,29 @@ async def _run(options: Options) -> int:
     clock = SystemClock()
     log = _Log(clock)
     ids = SystemIds(clock)
+    end = _End(log)
     app = ReferenceEngine(
         options.engine,
         LanguageModel(read_corpus()),
         now_s=lambda: clock.now().wall_ms // 1000,
         new_id=lambda: ids.new("answer").partition("_")[2],
+        end_process=end.by_fault,
     )
+    if options.engine.faults:
+        log.write("warning", "faults_armed", faults=[str(fault) for fault in options.engine.faults])
+    at_start = app.faults.of_process(FaultKind.EXIT_AT_START)
+    if at_start is not None:
+        log.write("error", "told_to_exit_at_start", status=at_start)
+        return at_start
     try:
         listeners = await open_listeners(options.host, options.port)
     except OSError as error:
         log.write("error", "cannot_listen", host=options.host, port=options.port, reason=error.strerror or str(error))
         return _CANNOT_LISTEN
     host, port = addresses(listeners)[0]
-    shutdown = trio.Event()
-    status = 0
-    with trio.open_signal_receiver(*_SIGNALS) as signals:
+    with trio.open_signal_receiver(*_SIGNALS) as signals, end.serving:
         async with trio.open_nursery() as nursery:
-
-            async def obey() -> None:
-                nonlocal status
-                status = await _until_second_signal(signals, shutdown, app, log)
-                nursery.cancel_scope.cancel()
-
-            nursery.start_soon(obey)
+            nursery.start_soon(_obey, signals, end, app, log)
             server = partial(
                 serve_lean,
                 app,
@@ -69,7 +71,7 @@ async def _run(options: Options) -> int:
                 limits=ServerLimits(grace_ms=options.drain_ms),
                 render_error=_render_error,
                 on_fault=partial(_tell_fault, log),
-                shutdown=shutdown,
+                shutdown=end.draining,
             )
             async with trio.open_nursery() as serving:
                 await serving.start(server)
@@ -78,18 +80,41 @@ async def _run(options: Options) -> int:
             nursery.cancel_scope.cancel()
     if options.ready_file is not None:
         options.ready_file.unlink(missing_ok=True)
-    log.write("info", "stopped", status=status)
-    return status
+    log.write("info", "stopped", status=end.status)
+    return end.status
 
 
-async def _until_second_signal(
-    signals: AsyncIterator[int], shutdown: trio.Event, app: ReferenceEngine, log: "_Log"
-) -> int:
+class _End:
+    """How the process ends: first ``draining``, or at once with what ``serving`` encloses."""
+
+    def __init__(self, log: "_Log") -> None:
+        self._log = log
+        self.draining = trio.Event()
+        self.serving = trio.CancelScope()
+        self.status = 0
+
+    def at_once(self, status: int) -> None:
+        self.status = status
+        self.serving.cancel()
+
+    def by_fault(self, status: int) -> None:
+        self._log.write("error", "told_to_exit", status=status)
+        self.at_once(status)
+
+
+async def _obey(signals: AsyncIterator[int], end: _End, app: ReferenceEngine, log: "_Log") -> None:
     async for number in signals:
-        if shutdown.is_set():
-            return 128 + number
+        if end.draining.is_set():
+            end.at_once(128 + number)
+            return
+        deaf_ms = app.faults.of_process(FaultKind.SLOW_STOP)
+        if deaf_ms is not None:
+            log.write("warning", "told_to_stop_slowly", deaf_ms=deaf_ms)
+            with trio.move_on_after(deaf_ms / 1000):
+                async for _ in signals:
+                    pass
         log.write("info", "draining", signal=signal.Signals(number).name, requests=app.busy)
-        shutdown.set()
+        end.draining.set()
     raise AssertionError("signals do not end")
 
 

@@ -4,6 +4,8 @@ import enum
 
 import attrs
 
+from lunanexa_apps.engine.faults import Fault
+
 
 class Mode(enum.Enum):
     MODEL = "model"
@@ -22,7 +24,8 @@ MAX_DIMENSIONS = 2048
 
 @attrs.frozen(kw_only=True)
 class EngineSettings:
-    """``names``: the first is the model's id and stands in each answer; the others are accepted too."""
+    """``names``: the first is the model's id and stands in each answer; the others are accepted too.
+    ``allow_faults``: the faults may be changed by ``POST /faults``."""
 
     names: tuple[str, ...] = attrs.field(default=("reference",), validator=attrs.validators.min_len(1))
     mode: Mode = Mode.MODEL
@@ -35,3 +38,5 @@ class EngineSettings:
     api_key: str | None = attrs.field(default=None, repr=False)
     max_body_bytes: int = attrs.field(default=1 << 20, validator=attrs.validators.ge(1))
     version: str = "unknown"
+    faults: tuple[Fault, ...] = ()
+    allow_faults: bool = False

@@ -4,12 +4,13 @@ import json
 from typing import Final, TypeVar
 
 import attrs
+import trio
 
 from lunanexa_apps.codec import CodecError, decode, encode
 from lunanexa_apps.node.settings import NodeSettings
 from lunanexa_core.southbound.documents import SignedDocument
 from lunanexa_core.southbound.heartbeat import Enrolled, Enrolment, Heartbeat, HeartbeatAnswer
-from lunanexa_ports.errors import PortFault
+from lunanexa_ports.errors import PortFault, PortUnavailable
 from lunanexa_ports.http_client import Headers, HttpClient, HttpRequest
 from lunanexa_ports.signing import Signer
 
@@ -88,8 +89,10 @@ class ControlChannel:
             body=b"" if document is None else document.payload,
             head_timeout_ms=wait_ms + self._settings.answer_ms,
         )
-        async with self._http.exchange(request) as response:
-            return _Answer(response.status, response.headers, await response.read(MAX_ANSWER_BYTES))
+        with trio.move_on_after((wait_ms + 2 * self._settings.answer_ms) / 1_000):
+            async with self._http.exchange(request) as response:
+                return _Answer(response.status, response.headers, await response.read(MAX_ANSWER_BYTES))
+        raise PortUnavailable("the controller's answer did not end in time")
 
 
 @attrs.frozen

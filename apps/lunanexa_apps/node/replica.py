@@ -162,7 +162,11 @@ class ReplicaOwner:
         if record.state is not before.state:
             gave_up = record.state in (ReplicaState.BACKOFF, ReplicaState.FAILED) or record.ending is Ending.RESTART
             reason = record.exit.kind if gave_up and record.exit is not None else None
-            _log.info(
+            lost = before.state is ReplicaState.READY and record.state is ReplicaState.STARTING
+            # A terminal shows warnings alone, and who watches it shall see that an engine went.
+            ended = reason is not None and record.state is not ReplicaState.STOPPING
+            tell = _log.warning if lost or ended else _log.info
+            tell(
                 "replica_state",
                 assignment=record.assignment.assignment,
                 start=record.last_start,

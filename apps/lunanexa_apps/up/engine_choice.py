@@ -105,7 +105,7 @@ def _adopt(wish: EngineWish, found: Surroundings, driver: str | None, url: str) 
     if found.adopted_models is None:
         return ChoiceRefused(
             message=f"no OpenAI-compatible server answers at {url}",
-            hint=f"start it, and see that this lists its models: curl {url}/v1/models",
+            hint=f"see that this lists its models, without a key: curl {url}/v1/models",
         )
     if not found.adopted_models:
         return ChoiceRefused(message=f"the server at {url} lists no model", hint="load a model there first")

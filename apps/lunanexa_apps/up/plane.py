@@ -14,6 +14,8 @@ ANSWER_LIMIT_BYTES: Final = 16 << 20
 HEAD_TIMEOUT_MS: Final = 15_000
 UNNAMED_EXIT_CODE: Final = 69
 """sysexits' EX_UNAVAILABLE, for a refusal whose code this version does not know."""
+_REQUEST_AT_FAULT: Final = frozenset({400, 413, 422})
+"""An engine's own refusals pass through with codes of their own."""
 
 
 @attrs.frozen(kw_only=True)
@@ -36,7 +38,8 @@ class PlaneRefusal:
         try:
             return TABLE[Outcome(self.code)].exit_code
         except ValueError:
-            return UNNAMED_EXIT_CODE
+            at_fault = self.status in _REQUEST_AT_FAULT
+            return TABLE[Outcome.INVALID_REQUEST].exit_code if at_fault else UNNAMED_EXIT_CODE
 
 
 @attrs.frozen(kw_only=True)

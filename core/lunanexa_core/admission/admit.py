@@ -2,6 +2,7 @@
 
 import hmac
 
+from lunanexa_core.admission.limits import over_limit
 from lunanexa_core.admission.wait import predicted_wait_ms
 from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_core.events import WorkloadAdmitted
@@ -25,8 +26,7 @@ def authenticate(state: State, digest: str, now: Instant) -> ApiKey | Refusal:
     if key_id is None:
         return KEY_REFUSED
     key = state.keys[key_id]
-    expired = key.expires_wall_ms is not None and now.wall_ms >= key.expires_wall_ms
-    if expired or not hmac.compare_digest(key.digest, digest):
+    if key.expired(now.wall_ms) or not hmac.compare_digest(key.digest, digest):
         return KEY_REFUSED
     return key
 
@@ -73,10 +73,9 @@ def admit(
     replicas = routable_replicas(state, observed, policy, deployment_id, now)
     if not replicas:
         return _why_none(state, request)
-    if key.concurrency is not None and state.open_of_key.get(key.key, 0) >= key.concurrency:
-        return Refusal(
-            outcome=Outcome.RATE_LIMITED, message=f"this key may have {key.concurrency} requests in progress at once"
-        )
+    limited = over_limit(state, key, request, now)
+    if limited is not None:
+        return limited
     slots = sum(report.slots for report in replicas)
     in_progress = state.open_of_deployment.get(deployment_id, 0)
     if in_progress >= slots + policy.queue_requests_max:

@@ -38,6 +38,9 @@ def absorb(
             lapsed = [session for session, until in observed.sessions.items() if until <= now.mono_ms]
             for session in lapsed:
                 del observed.sessions[session]
+            past_ms = now.mono_ms - policy.reading_fresh_ms
+            for start in [start for start, released_ms in observed.released_mono_ms.items() if released_ms < past_ms]:
+                del observed.released_mono_ms[start]
         case _:
             pass
 
@@ -47,6 +50,7 @@ def _forget_settled(observed: Observed, event: Event, now: Instant) -> None:
         held = observed.held.get(event.receipt.workload)
         if held is not None:
             measured(observed, held.deployment, now.mono_ms - held.granted_mono_ms)
+            observed.released_mono_ms[held.start] = now.mono_ms
         observed.forget(event.receipt.workload)
 
 
@@ -70,6 +74,7 @@ def _enqueue_again(state: State, observed: Observed, command: commands.FailAttem
     held = observed.release(command.workload)
     if workload is None or held is None:
         return
+    observed.released_mono_ms[held.start] = now.mono_ms
     arrived_mono_ms = observed.admitted_mono_ms.get(command.workload, now.mono_ms)
     observed.queue(workload.deployment).offer(
         Waiter(
@@ -89,3 +94,4 @@ def _hear(observed: Observed, heartbeat: Heartbeat, now: Instant) -> None:
     )
     for report in heartbeat.replicas:
         observed.replicas[report.assignment] = report
+        observed.read_mono_ms[report.assignment] = now.mono_ms - report.readings.age_ms

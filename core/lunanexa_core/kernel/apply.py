@@ -5,17 +5,19 @@ from typing import TypeVar, assert_never
 import attrs
 
 from lunanexa_core import events
+from lunanexa_core.admission.limits import used_tokens
+from lunanexa_core.admission.windows import KeyWindows
 from lunanexa_core.events import Event
-from lunanexa_core.ids import NodeId
-from lunanexa_core.southbound.heartbeat import ReplicaState
+from lunanexa_core.ids import KeyId, NodeId
+from lunanexa_core.southbound.heartbeat import ReplicaReport, ReplicaState
 from lunanexa_core.state import PAST_BOOTS, RECENT_RECEIPTS, Node, OpenWorkload, State, Totals
 from lunanexa_core.workload import Receipt
 
 K = TypeVar("K")
 
 
-def apply(state: State, event: Event, *, epoch: int) -> None:  # noqa: C901  # one arm an event
-    """Changes ``state`` by one event of the given epoch. It never refuses: an event was decided."""
+def apply(state: State, event: Event, *, epoch: int, wall_ms: int = 0) -> None:  # noqa: C901  # one arm an event
+    """Changes ``state`` by one event of the given epoch and wall time. It never refuses: an event was decided."""
     match event:
         case events.ClusterCreated(cluster=cluster):
             state.cluster = cluster
@@ -24,8 +26,10 @@ def apply(state: State, event: Event, *, epoch: int) -> None:  # noqa: C901  # o
         case events.KeyCreated(key=key):
             state.keys[key.key] = key
             state.key_of_digest[key.digest] = key.key
+            _sweep_windows(state, wall_ms)
         case events.KeyRevoked(key=key_id):
-            del state.key_of_digest[state.keys.pop(key_id).digest]
+            _revoke(state, key_id)
+            _sweep_windows(state, wall_ms)
         case events.NodeRegistered(node=node, bearer_digest=digest):
             known = state.nodes.get(node)
             state.nodes[node] = (
@@ -52,25 +56,45 @@ def apply(state: State, event: Event, *, epoch: int) -> None:  # noqa: C901  # o
         case events.AssignmentRemoved(assignment=assignment_id):
             _next_generation(state, state.assignments.pop(assignment_id).node)
         case events.ReplicaChanged(node=node, report=report):
-            if report.state is ReplicaState.ABSENT:
-                state.replicas.pop(report.assignment, None)
-                state.replica_node.pop(report.assignment, None)
-            else:
-                state.replicas[report.assignment] = report
-                state.replica_node[report.assignment] = node
+            _report(state, node, report)
         case events.WorkloadAdmitted(request=request, key=key_id, tenant=tenant, deployment=deployment_id):
-            state.open[request.workload] = OpenWorkload(
-                request=request, key=key_id, tenant=tenant, deployment=deployment_id, epoch=epoch
+            counted = _take(state, key_id, request.reserved_tokens, wall_ms)
+            workload = OpenWorkload(
+                request=request,
+                key=key_id,
+                tenant=tenant,
+                deployment=deployment_id,
+                epoch=epoch,
+                window_wall_ms=wall_ms if counted else None,
             )
-            _add(state.open_of_key, key_id, 1)
-            _add(state.open_of_deployment, deployment_id, 1)
+            _open(state, workload)
         case events.WorkloadSettled(receipt=receipt):
-            _settle(state, receipt)
+            _settle(state, receipt, wall_ms)
         case _:
             assert_never(event)
 
 
-def _settle(state: State, receipt: Receipt) -> None:
+def _report(state: State, node: NodeId, report: ReplicaReport) -> None:
+    if report.state is ReplicaState.ABSENT:
+        state.replicas.pop(report.assignment, None)
+        state.replica_node.pop(report.assignment, None)
+    else:
+        state.replicas[report.assignment] = report
+        state.replica_node[report.assignment] = node
+
+
+def _open(state: State, workload: OpenWorkload) -> None:
+    state.open[workload.request.workload] = workload
+    _add(state.open_of_key, workload.key, 1)
+    _add(state.open_of_deployment, workload.deployment, 1)
+
+
+def _revoke(state: State, key_id: KeyId) -> None:
+    del state.key_of_digest[state.keys.pop(key_id).digest]
+    state.totals_of_key.pop(key_id, None)
+
+
+def _settle(state: State, receipt: Receipt, wall_ms: int) -> None:
     workload = state.open.pop(receipt.workload)
     _add(state.open_of_key, workload.key, -1)
     _add(state.open_of_deployment, workload.deployment, -1)
@@ -78,6 +102,39 @@ def _settle(state: State, receipt: Receipt) -> None:
     if len(state.receipts) > RECENT_RECEIPTS:
         del state.receipts[next(iter(state.receipts))]
     state.totals[receipt.tenant] = state.totals.get(receipt.tenant, Totals()).plus(receipt)
+    if receipt.key in state.keys:
+        state.totals_of_key[receipt.key] = state.totals_of_key.get(receipt.key, Totals()).plus(receipt)
+    windows = state.windows.get(workload.key)
+    if workload.window_wall_ms is not None and windows is not None:
+        settled = windows.settle(
+            wall_ms,
+            workload.window_wall_ms,
+            reserved=workload.request.reserved_tokens,
+            used=used_tokens(receipt.settlement),
+        )
+        _keep(state, workload.key, settled, wall_ms)
+
+
+def _take(state: State, key_id: KeyId, tokens: int, wall_ms: int) -> bool:
+    """Takes one request from the windows of its key; whether it has any."""
+    key = state.keys.get(key_id)
+    if key is None or (key.requests_per_minute is None and key.tokens_per_minute is None):
+        return False
+    _keep(state, key_id, state.windows.get(key_id, KeyWindows()).take(wall_ms, tokens), wall_ms)
+    return True
+
+
+def _keep(state: State, key_id: KeyId, windows: KeyWindows, wall_ms: int) -> None:
+    if windows.is_empty(wall_ms):
+        state.windows.pop(key_id, None)
+    else:
+        state.windows[key_id] = windows
+
+
+def _sweep_windows(state: State, wall_ms: int) -> None:
+    """A key that is used no more would keep its windows for ever."""
+    for key_id, windows in list(state.windows.items()):
+        _keep(state, key_id, windows, wall_ms)
 
 
 def _next_generation(state: State, node: NodeId) -> None:

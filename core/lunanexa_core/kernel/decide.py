@@ -10,17 +10,17 @@ import attrs
 
 from lunanexa_core import commands, events
 from lunanexa_core.admission.admit import admit
+from lunanexa_core.admission.key_rules import create_key, revoke_key
 from lunanexa_core.admission.settle import abandoned, settled
 from lunanexa_core.commands import Command
 from lunanexa_core.deployment import Deployment, DeploymentSpec
-from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_core.events import Event
-from lunanexa_core.ids import is_identifier
 from lunanexa_core.nodes.heartbeat import heartbeat_events
 from lunanexa_core.nodes.liveness import liveness_events
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.placement.reconcile import plan
+from lunanexa_core.placement.specification import bad_specification
 from lunanexa_core.policy import Policy
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant
@@ -32,7 +32,7 @@ class Done:
     """The command took effect and has nothing to tell."""
 
 
-Answer: TypeAlias = Done | Refusal | Deployment | Receipt | events.WorkloadAdmitted
+Answer: TypeAlias = Done | Refusal | Deployment | Receipt | events.WorkloadAdmitted | events.KeyCreated
 
 
 @attrs.frozen
@@ -54,6 +54,12 @@ def decide(state: State, observed: Observed, policy: Policy, command: Command, n
             if deployment not in state.deployments:
                 return Decision(_no_deployment(deployment))
             return Decision(Done(), (events.DeploymentRemoved(deployment),))
+        case commands.CreateKey(key=key):
+            created = create_key(state, key, now)
+            return Decision(created) if isinstance(created, Refusal) else Decision(created, (created,))
+        case commands.RevokeKey(key=key_id):
+            revoked = revoke_key(state, key_id, now)
+            return Decision(revoked) if isinstance(revoked, Refusal) else Decision(Done(), (revoked,))
         case commands.Reconcile(fresh=fresh):
             return Decision(Done(), tuple(plan(state, fresh)))
         case commands.EnrolNode():
@@ -99,7 +105,7 @@ def _begin(state: State, command: commands.Begin) -> Decision:
 
 
 def _apply_deployment(state: State, spec: DeploymentSpec, if_match: int | None) -> Decision:
-    refusal = _bad_specification(state, spec)
+    refusal = bad_specification(state, spec)
     if refusal is not None:
         return Decision(refusal)
     current = state.deployments.get(spec.deployment)
@@ -116,36 +122,6 @@ def _apply_deployment(state: State, spec: DeploymentSpec, if_match: int | None) 
         return Decision(current)
     deployment = Deployment(spec=spec, generation=generation + 1)
     return Decision(deployment, (events.DeploymentApplied(deployment),))
-
-
-def _bad_specification(state: State, spec: DeploymentSpec) -> Refusal | None:
-    def refuse(param: str, message: str) -> Refusal:
-        return Refusal(outcome=Outcome.INVALID_REQUEST, message=message, param=param)
-
-    engine = spec.engine
-    if not is_identifier(spec.deployment):
-        return refuse("deployment", "a deployment's name has ASCII letters, digits and -_.: only, 256 at most")
-    if not 1 <= len(spec.alias) <= 256 or not spec.alias.isprintable():
-        return refuse("alias", "an alias has 1 to 256 printable characters")
-    if state.deployment_of_alias.get(spec.alias, spec.deployment) != spec.deployment:
-        return refuse("alias", f"the alias {spec.alias!r} belongs to another deployment")
-    if engine.driver not in DRIVERS:
-        return refuse("engine.driver", f"unknown driver {engine.driver[:64]!r}; known: {', '.join(sorted(DRIVERS))}")
-    if (engine.binary is None) == (engine.url is None):
-        return refuse("engine", "exactly one of engine.binary (to start) and engine.url (to adopt) is needed")
-    if not engine.served_name:
-        return refuse("engine.served_name", "must not be empty")
-    bounds = {
-        "replicas": (spec.replicas, 0, 64),
-        "engine.slots": (engine.slots, 1, 65_536),
-        "engine.start_timeout_ms": (engine.start_timeout_ms, 1_000, 86_400_000),
-        "engine.stop_timeout_ms": (engine.stop_timeout_ms, 100, 3_600_000),
-        "engine.restart_budget": (engine.restart_budget, 0, 1_000),
-    }
-    for param, (value, low, high) in bounds.items():
-        if not low <= value <= high:
-            return refuse(param, f"must be {low} to {high}")
-    return None
 
 
 def _enrol(state: State, command: commands.EnrolNode) -> Decision:

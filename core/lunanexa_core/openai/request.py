@@ -33,7 +33,8 @@ class Span:
 @attrs.frozen(kw_only=True)
 class RequestHead:
     """The few fields that routing needs, and where the spliced values stand. ``include_usage``: the client
-    wants the usage event. ``max_tokens`` is the newer of both names where both are given."""
+    wants the usage event. ``max_tokens`` is the newer of both names where both are given. ``choices`` are
+    those of all prompts."""
 
     dialect: Dialect
     model: str
@@ -59,11 +60,13 @@ def estimate_tokens(size_bytes: int) -> int:
 
 
 def reserved_tokens(head: RequestHead, default_output_tokens: int) -> int:
-    """What admission reserves: the body as input, and the most that it may answer."""
+    """What admission reserves: the body as input, and what it asks for as output, up to the usual."""
     asked = estimate_tokens(head.body_bytes)
     if head.dialect is not Dialect.EMBEDDINGS:
-        limit = default_output_tokens if head.max_tokens is None else max(0, head.max_tokens)
-        asked += head.choices * limit
+        output = default_output_tokens
+        if head.max_tokens is not None:
+            output = min(max(0, head.max_tokens), default_output_tokens)
+        asked += head.choices * output
     return min(asked, MAX_INTEGER)
 
 
@@ -123,7 +126,7 @@ class _Fault(Exception):
 
 
 _ONCE: Final = frozenset(("model", "stream", "stream_options"))
-_READ: Final = _ONCE | {"max_tokens", "max_completion_tokens", "n"}
+_READ: Final = _ONCE | {"max_tokens", "max_completion_tokens", "n", "prompt"}
 
 
 def _head(dialect: Dialect, body: bytes, text: str) -> RequestHead:
@@ -149,7 +152,7 @@ def _head(dialect: Dialect, body: bytes, text: str) -> RequestHead:
         stream=stream,
         include_usage=_flag(usage_member, "stream_options.include_usage"),
         max_tokens=older if newer is None else newer,
-        choices=1 if choices is None else choices,
+        choices=(1 if choices is None else choices) * _prompts(dialect, found.get("prompt")),
         body_bytes=len(body),
         model_span=spans[0],
         stream_span=spans[1],
@@ -217,6 +220,15 @@ def _integer(member: Member | None, name: str) -> int | None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise _Fault(name, "must be an integer")
     return value
+
+
+def _prompts(dialect: Dialect, member: Member | None) -> int:
+    """How many prompts a completion has: each is answered by choices of its own. A list of integers is one
+    prompt in tokens."""
+    value: Any = None if member is None or dialect is not Dialect.COMPLETIONS else member.value
+    if not isinstance(value, list) or all(isinstance(item, int) for item in value):
+        return 1
+    return len(value)
 
 
 def _spans(text: str, found: tuple[Member | None, ...]) -> list[Span | None]:

@@ -23,11 +23,9 @@ _WHOLE_BYTES: Final = 256 * 1024
 
 def usage_of(payload: bytes) -> Usage | None:
     """The engine's own count, if the payload (a whole answer, or one event's data) bears one."""
-    if b'"usage"' not in payload:
-        return None
     if len(payload) > _WHOLE_BYTES:
         return _last_usage(payload)
-    if _USAGE.search(payload) is None:
+    if b'"usage"' not in payload or _USAGE.search(payload) is None:
         return None
     return _usage((document(payload) or {}).get("usage"))
 
@@ -114,13 +112,14 @@ def _count(value: Any) -> int | None:
 
 
 def _last_usage(payload: bytes) -> Usage | None:
-    last = 0
-    for found in _USAGE.finditer(payload):
-        last = found.end()
-    if not last:
+    """Looked for from the end, where engines write it."""
+    at = payload.rfind(b'"usage"')
+    while at >= 0 and (found := _USAGE.match(payload, at)) is None:
+        at = payload.rfind(b'"usage"', 0, at)
+    if at < 0 or found is None:
         return None
     try:
-        value, _ = json.JSONDecoder().raw_decode(payload[last - 1 :].decode())
+        value, _ = json.JSONDecoder().raw_decode(payload[found.end() - 1 :].decode())
     except (ValueError, RecursionError):
         return None
     return _usage(value)

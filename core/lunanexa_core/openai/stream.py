@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from lunanexa_core.canonical import JsonValue
-from lunanexa_core.openai.response import error_object, finished_choices, is_usage_only_event, usage_of
+from lunanexa_core.openai.response import document, error_object, finished_choices, is_usage_only_event, usage_of
 from lunanexa_core.sse import data_of
 from lunanexa_core.workload import Usage
 
@@ -65,10 +65,26 @@ class AnswerReader:
             self.usage = self.usage if usage is None else usage
             if is_usage_only_event(data):
                 return EventKind.USAGE
-        self.outputs += 1
         finished = finished_choices(data)
+        # The first event often bears a role only, and the last a reason only: only those are worth a look.
+        if (self.outputs and not finished) or _bears_output(data):
+            self.outputs += 1
         self._finished |= finished
         return EventKind.FINISH if finished and len(self._finished) >= self._choices else EventKind.OUTPUT
+
+
+def _bears_output(data: bytes) -> bool:
+    """Whether a choice says more than its role. What has another form than ours is taken for output."""
+    choices = (document(data) or {}).get("choices")
+    if not isinstance(choices, list):
+        return True
+    for choice in choices:
+        if not isinstance(choice, dict) or choice.get("text"):
+            return True
+        delta = choice.get("delta")
+        if isinstance(delta, dict) and any(value for name, value in delta.items() if name != "role"):
+            return True
+    return False
 
 
 def data_frame(document: Mapping[str, JsonValue]) -> bytes:

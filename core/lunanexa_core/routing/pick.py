@@ -32,14 +32,21 @@ class Denied:
     refusal: Refusal
 
 
-def pick(observed: Observed, waiter: Waiter, replicas: list[ReplicaReport]) -> ReplicaReport | None:
+def pick(
+    observed: Observed, policy: Policy, waiter: Waiter, replicas: list[ReplicaReport], now: Instant
+) -> ReplicaReport | None:
     """The best replica with a free slot on which this waiter has not failed yet."""
     candidates = [
-        report for report in replicas if report.start not in waiter.excluded and free_slots(observed, report) > 0
+        report
+        for report in replicas
+        if report.start not in waiter.excluded and free_slots(observed, policy, report, now) > 0
     ]
     if not candidates:
         return None
-    return max(candidates, key=lambda report: (free_share(observed, report), rendezvous(waiter.workload, report.start)))
+    return max(
+        candidates,
+        key=lambda report: (free_share(observed, policy, report, now), rendezvous(waiter.workload, report.start)),
+    )
 
 
 def grant_waiting(state: State, observed: Observed, policy: Policy, now: Instant) -> list[Granted]:
@@ -49,10 +56,10 @@ def grant_waiting(state: State, observed: Observed, policy: Policy, now: Instant
         if not queue:
             continue
         replicas = routable_replicas(state, observed, policy, deployment, now)
-        if not any(free_slots(observed, report) for report in replicas):
+        if not any(free_slots(observed, policy, report, now) for report in replicas):
             continue
         for waiter in queue.ordered(now.mono_ms, policy.band_age_ms):
-            report = pick(observed, waiter, replicas)
+            report = pick(observed, policy, waiter, replicas, now)
             if report is None:
                 # A waiter that may not use the free replica does not keep others from it.
                 continue

@@ -4,23 +4,34 @@ import hashlib
 
 from lunanexa_core.ids import StartId, WorkloadId
 from lunanexa_core.observed import Observed
+from lunanexa_core.policy import Policy
 from lunanexa_core.southbound.heartbeat import ReplicaReport
+from lunanexa_core.time import Instant
 
 
-def free_slots(observed: Observed, report: ReplicaReport) -> int:
-    """Slots left: the replica's limit less what we hold, and less what the engine itself says is running
-    where that is more (others may use an adopted engine). Unknown readings count for nothing."""
+def free_slots(observed: Observed, policy: Policy, report: ReplicaReport, now: Instant) -> int:
+    """Slots left: the replica's limit less what we hold or, while we hold none, less what the engine itself
+    says is running (others may use an adopted engine). Unknown readings count for nothing."""
     held = observed.slots_held.get(report.start, 0)
+    return max(0, report.slots - (held or _running(observed, policy, report, now)))
+
+
+def _running(observed: Observed, policy: Policy, report: ReplicaReport, now: Instant) -> int:
+    """What the engine said that it runs, if that is still true as far as we know: a reading may be old, or
+    count requests of ours that have ended since."""
     newest = observed.replicas.get(report.assignment)
-    running = newest.readings.running if newest is not None and newest.start == report.start else None
-    foreign = 0 if running is None else max(0, running - held)
-    # A reading may still count requests of ours that have ended since; it may not lock us out for good.
-    return max(0, report.slots - held - (foreign if held == 0 else 0))
+    if newest is None or newest.start != report.start or newest.readings.running is None:
+        return 0
+    read_ms = observed.read_mono_ms.get(report.assignment, now.mono_ms)
+    outdated = now.mono_ms - read_ms >= policy.reading_fresh_ms
+    if outdated or read_ms <= observed.released_mono_ms.get(report.start, read_ms - 1):
+        return 0
+    return newest.readings.running
 
 
-def free_share(observed: Observed, report: ReplicaReport) -> int:
+def free_share(observed: Observed, policy: Policy, report: ReplicaReport, now: Instant) -> int:
     """Free slots as a share of all, per mille."""
-    return free_slots(observed, report) * 1000 // max(1, report.slots)
+    return free_slots(observed, policy, report, now) * 1000 // max(1, report.slots)
 
 
 def rendezvous(workload: WorkloadId, start: StartId) -> int:

@@ -28,7 +28,7 @@ class DesiredAssignment:
     generation: int
     deployment: DeploymentId
     engine: EngineSpec
-    engine_key: str | None = None
+    engine_key: str | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen(kw_only=True)

@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 
 from lunanexa_simulation.run import Run, RunResult, run_simulated
-from lunanexa_simulation.scenarios import agent_kill, failover, first_slice
+from lunanexa_simulation.scenarios import agent_kill, failover, first_slice, key_limits
 
 
 @attrs.frozen(kw_only=True)
@@ -40,6 +40,11 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             name="failover",
             summary="two nodes; one engine dies under load; the other replica takes what had no output yet",
             main=failover.main,
+        ),
+        Scenario(
+            name="key-limits",
+            summary="a key with limits: callers at once, an abort, a minute used up, a revocation under a stream",
+            main=key_limits.main,
         ),
     )
 }

@@ -41,7 +41,7 @@ Result: TypeAlias = Whole | Streamed | Broken | Refusal
 
 
 class Attempts:
-    """Runs the attempts of one request. ``outlet`` is there for streams."""
+    """Runs the attempts of one request. ``outlet`` is there for streams; ``on_void`` must cancel the run."""
 
     def __init__(
         self,
@@ -54,6 +54,7 @@ class Attempts:
         head: RequestHead,
         body: bytes,
         outlet: Outlet | None,
+        on_void: Callable[[Refusal], None],
     ) -> None:
         self._dispatch = dispatch
         self._client = client
@@ -63,10 +64,12 @@ class Attempts:
         self._head = head
         self._body = body
         self._outlet = outlet
+        self._on_void = on_void
 
     async def run(self) -> Result:
         """What became of the request. Cancellable anywhere: the engine's socket closes at once."""
         async with self._dispatch.watch(self._progress.workload) as watch:
+            watch.on_void(self._on_void)
             while True:
                 grant = await self._granted(watch)
                 if isinstance(grant, Refusal):

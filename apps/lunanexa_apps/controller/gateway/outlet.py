@@ -13,6 +13,7 @@ from lunanexa_core.openai.stream import KEEPALIVE
 from lunanexa_ports.gateway import ResponseSink
 
 EVENT_STREAM: Final = "text/event-stream"
+CUT_PATIENCE_S: Final = 0.5
 
 
 class Outlet:
@@ -27,6 +28,7 @@ class Outlet:
         self._headers = headers
         self._lock = trio.Lock()
         self._last_s = trio.current_time()
+        self._cut = trio.Event()
 
     @property
     def begun(self) -> bool:
@@ -56,17 +58,26 @@ class Outlet:
 
     async def keep(self, budget: trio.CancelScope, deadline_s: float) -> None:
         """Until it is cancelled (not within a write, see :meth:`stop`): a comment in each silence, and the end
-        of ``budget`` at its deadline."""
+        of ``budget`` at its deadline or once :meth:`cut` was called."""
+        patience_s = math.inf
         while True:
-            due_s = min(self._last_s + self._keepalive_s, deadline_s)
-            await trio.sleep_until(due_s)
+            with trio.CancelScope(deadline=min(self._last_s + self._keepalive_s, deadline_s)):
+                await self._cut.wait()
+                self._cut, deadline_s, patience_s = trio.Event(), -math.inf, CUT_PATIENCE_S
             now_s = trio.current_time()
             if now_s >= deadline_s:
-                async with self._lock:
-                    budget.cancel(reason="the request's deadline has passed")
+                with trio.move_on_after(patience_s):
+                    async with self._lock:
+                        budget.cancel(reason="the request's time is over")
+                budget.cancel(reason="the request's time is over, and its client does not read")
                 deadline_s = math.inf
             elif now_s >= self._last_s + self._keepalive_s:
                 await self.write(KEEPALIVE)
+
+    def cut(self) -> None:
+        """Has the keeper end the budget now: between two writes, unless the client takes one too slowly; that
+        one is cut, and the stream with it."""
+        self._cut.set()
 
     async def stop(self, keeper: trio.CancelScope) -> None:
         """Ends the keeper between two writes."""

@@ -6,11 +6,12 @@ Times are seconds of the loop's own clock; the settlement counts milliseconds si
 import attrs
 import trio
 
+from lunanexa_core.allowance import UNLIMITED, Allowances
 from lunanexa_core.ids import WorkloadId
 from lunanexa_core.openai.request import RequestHead
 from lunanexa_core.openai.response import estimated_usage
 from lunanexa_core.openai.stream import AnswerReader
-from lunanexa_core.outcomes import Outcome
+from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.workload import Attempt, Settlement, Usage
 from lunanexa_ports.dispatch import Grant
 
@@ -38,6 +39,9 @@ class Progress:
     settlement: Settlement | None = None
     outcome: Outcome | None = None
     engine_refused: bool = False
+    voided: Refusal | None = None
+    """The key is in force no more."""
+    allowances: Allowances = UNLIMITED
     status: int = 0
 
     def granted(self, grant: Grant, waited_s: float) -> None:

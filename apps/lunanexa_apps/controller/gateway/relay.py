@@ -20,6 +20,7 @@ from lunanexa_core.openai.request import RequestHead
 from lunanexa_core.openai.response import error_object, estimated_usage, output_estimate, usage_of
 from lunanexa_core.openai.stream import AnswerReader, EventKind
 from lunanexa_core.sse import SseEventTooLong, SseSplitter, data_of
+from lunanexa_core.workload import Dialect
 from lunanexa_ports.http_client import HttpBroken, HttpResponse
 from lunanexa_ports.workers import Workers
 
@@ -88,7 +89,11 @@ async def relay_whole(
     if error_object(body) is not None:
         return Failed("engine_error_in_answer", response.status)
     progress.put_out()
-    progress.usage = usage_of(body) or estimated_usage(head.body_bytes, output_estimate(body))
+    progress.usage = usage_of(body)
+    if progress.usage is None:
+        # Embeddings are megabytes of numbers: to read them for texts that they don't hold takes seconds.
+        output = 0 if head.dialect is Dialect.EMBEDDINGS else output_estimate(body)
+        progress.usage = estimated_usage(head.body_bytes, output)
     return Whole(response.status, _content_type(response), body)
 
 
@@ -124,8 +129,8 @@ async def relay_stream(
 ) -> Streamed | Failed | Broken:
     """A stream, written as it arrives: what one read brought is one write."""
     assert progress.reader is not None
-    await outlet.begin(_content_type(response))
     stream = _Incoming(response, progress.reader, settings)
+    await stream.begin(outlet)
     held: list[bytes] = []
     output = False
     async for events in stream:
@@ -169,7 +174,8 @@ class _Incoming:
         self._tail_s = settings.tail_ms / 1000
         self._deadline_s = math.inf
         self._fault: str | None = None
-        self._streams = _content_type(response).startswith(EVENT_STREAM)
+        self._content_type = _content_type(response)
+        self._streams = self._content_type.startswith(EVENT_STREAM)
 
     @property
     def fault(self) -> str | None:
@@ -179,6 +185,11 @@ class _Incoming:
             # What is cut after it is only the end of the transfer.
             return None
         return self._fault or "engine_cut"
+
+    async def begin(self, outlet: Outlet) -> None:
+        """Sends the head, if this is an event stream at all: what is none can still be told by its status."""
+        if self._streams:
+            await outlet.begin(self._content_type)
 
     def expect_end(self, *, soon: bool) -> None:
         """The last choice has ended: the rest must come within the tail's time."""

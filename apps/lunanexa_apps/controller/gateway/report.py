@@ -50,6 +50,7 @@ class Reporter:
             alias=None if progress.head is None else progress.head.model,
             route=dialect.value,
             outcome=outcome,
+            detail=None if progress.settlement is None else progress.settlement.detail,
             status=progress.status,
             ms=round(total_s * 1000),
             queue_ms=progress.queue_ms,

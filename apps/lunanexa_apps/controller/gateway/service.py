@@ -5,6 +5,7 @@ shielded and timed cleanup, if nothing settled it before: a client that left, a 
 """
 
 import math
+from collections.abc import Callable
 from typing import Final, assert_never
 
 import trio
@@ -104,7 +105,7 @@ class Gateway(InferenceGateway):
                 outcome = Outcome.CANCELLED_BY_CALLER if cancelled else Outcome.INTERNAL
                 progress.status = progress.status or TABLE[outcome].http_status
                 with trio.move_on_after(self._settings.cleanup_ms / 1000, shield=True):
-                    await self._settler.clean_up(progress, outcome)
+                    await self._settler.clean_up(progress, outcome, sink.closed_because)
             self._reporter.ended(call.request, call.dialect, progress)
 
     async def _answer(self, call: InferenceCall, sink: ResponseSink, progress: Progress) -> None:
@@ -145,14 +146,18 @@ class Gateway(InferenceGateway):
             return NO_KERNEL
         if isinstance(admitted, Refusal):
             progress.owed = False
+            progress.allowances = admitted.allowances
             return admitted
         progress.admitted_s = trio.current_time()
+        progress.allowances = admitted.allowances
         return None
 
     async def _serve_whole(self, call: InferenceCall, asking: Asking, sink: ResponseSink, progress: Progress) -> None:
         result: Result = DEADLINE
-        with trio.CancelScope(deadline=progress.began_s + asking.deadline_ms / 1000):
-            result = await self._attempt(call, asking, progress, None)
+        with trio.CancelScope(deadline=progress.began_s + asking.deadline_ms / 1000) as budget:
+            result = await self._attempt(call, asking, progress, None, budget.cancel)
+        if result is DEADLINE and progress.voided is not None:
+            result = progress.voided
         match result:
             case Whole():
                 progress.engine_refused = result.status >= 400
@@ -165,7 +170,7 @@ class Gateway(InferenceGateway):
                 await self._settler.settle(progress, result.outcome, detail_of(result, progress))
                 await refuse(result, sink, progress)
             case Streamed() | Broken():
-                raise AssertionError(result)
+                raise AssertionError(type(result))
             case _:
                 assert_never(result)
 
@@ -176,8 +181,10 @@ class Gateway(InferenceGateway):
             budget = trio.CancelScope()
             nursery.start_soon(outlet.keep, budget, progress.began_s + asking.deadline_ms / 1000)
             with budget:
-                result = await self._attempt(call, asking, progress, outlet)
+                result = await self._attempt(call, asking, progress, outlet, outlet.cut)
             await outlet.stop(nursery.cancel_scope)
+        if result is DEADLINE and progress.voided is not None:
+            result = progress.voided
         match result:
             case Streamed(last=last):
                 refusal = await self._settler.settle(progress, None, None)
@@ -203,7 +210,18 @@ class Gateway(InferenceGateway):
             case _:
                 assert_never(result)
 
-    async def _attempt(self, call: InferenceCall, asking: Asking, progress: Progress, outlet: Outlet | None) -> Result:
+    async def _attempt(
+        self,
+        call: InferenceCall,
+        asking: Asking,
+        progress: Progress,
+        outlet: Outlet | None,
+        cut: Callable[[], None],
+    ) -> Result:
+        def on_void(refusal: Refusal) -> None:
+            progress.voided = refusal
+            cut()
+
         attempts = Attempts(
             dispatch=self._dispatch,
             client=self._client,
@@ -213,6 +231,7 @@ class Gateway(InferenceGateway):
             head=asking.head,
             body=call.body,
             outlet=outlet,
+            on_void=on_void,
         )
         try:
             return await attempts.run()

@@ -43,10 +43,15 @@ class Settler:
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Delivers until it is cancelled; then the kernel has what was handed over, or ends itself."""
-        async with trio.open_nursery() as self._nursery:
+        """Delivers until it is cancelled; then the kernel has what was handed over, or ends itself. What comes
+        later is left to the next kernel."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             task_status.started()
-            await trio.sleep_forever()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._nursery = None
 
     async def settle(self, progress: Progress, outcome: Outcome | None, detail: str | None) -> Refusal | None:
         """Settles, and waits for the receipt within bounds. ``None``: the client may be told what it was going to
@@ -67,20 +72,22 @@ class Settler:
         progress.outcome = told
         return Refusal(outcome=told, message="The service gave this request up meanwhile.")
 
-    async def clean_up(self, progress: Progress, outcome: Outcome) -> None:
+    async def clean_up(self, progress: Progress, outcome: Outcome, detail: str | None = None) -> None:
         """Settles what an abrupt end left owing. The caller shields and times it."""
         if not progress.owed:
             if progress.settlement is None:
                 progress.outcome = outcome
             return
-        delivery = self._deliver(progress.settle_as(outcome, None))
+        delivery = self._deliver(progress.settle_as(outcome, detail))
         progress.owed = False
         await delivery.done.wait()
 
     def _deliver(self, settlement: Settlement) -> _Delivery:
-        assert self._nursery is not None, "a gateway serves only while it runs"
         delivery = _Delivery(settlement)
-        self._nursery.start_soon(self._hand_over, delivery)
+        if self._nursery is None:
+            delivery.done.set()
+        else:
+            self._nursery.start_soon(self._hand_over, delivery)
         return delivery
 
     async def _hand_over(self, delivery: _Delivery) -> None:
@@ -92,4 +99,6 @@ class Settler:
             structlog.get_logger("lunanexa.gateway").warning(
                 "settlement_left_open", workload_id=workload, problem=str(error)
             )
-        delivery.done.set()
+        finally:
+            # Also when it was cancelled on its way: who waits for it must not outlast the gateway.
+            delivery.done.set()

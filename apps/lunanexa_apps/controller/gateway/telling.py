@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from lunanexa_apps.controller.gateway.progress import Progress
 from lunanexa_apps.controller.gateway.relay import Whole
+from lunanexa_core.allowance import Allowances
 from lunanexa_core.ids import RequestId
 from lunanexa_core.openai.response import document
 from lunanexa_core.openai.stream import data_frame
@@ -24,7 +25,21 @@ def timings(progress: Progress) -> Headers:
     """What our headers say of an admitted request, as far as it is known."""
     overhead_s = progress.overhead_s
     overhead = () if overhead_s is None else ((OVERHEAD_HEADER, f"{overhead_s * 1000:.1f}"),)
-    return ((WORKLOAD_HEADER, progress.workload), (QUEUE_HEADER, str(progress.queue_ms)), *overhead)
+    told = ((WORKLOAD_HEADER, progress.workload), (QUEUE_HEADER, str(progress.queue_ms)), *overhead)
+    return (*told, *limits(progress.allowances))
+
+
+def limits(allowances: Allowances) -> Headers:
+    """The headers of OpenAI's that tell what is left of a key's limits; resets in whole seconds, rounded up."""
+    found: list[tuple[str, str]] = []
+    for name, allowance in (("requests", allowances.requests), ("tokens", allowances.tokens)):
+        if allowance is not None:
+            found += [
+                (f"x-ratelimit-limit-{name}", str(allowance.limit)),
+                (f"x-ratelimit-remaining-{name}", str(allowance.remaining)),
+                (f"x-ratelimit-reset-{name}", f"{-(-allowance.reset_ms // 1000)}s"),
+            ]
+    return tuple(found)
 
 
 async def refuse(refusal: Refusal, sink: ResponseSink, progress: Progress) -> None:
@@ -33,7 +48,7 @@ async def refuse(refusal: Refusal, sink: ResponseSink, progress: Progress) -> No
         progress.outcome = refusal.outcome
     progress.status = refusal.row.http_status
     headers = () if progress.admitted_s is None else ((WORKLOAD_HEADER, progress.workload),)
-    await sink.refuse(refusal, headers)
+    await sink.refuse(refusal, (*headers, *limits(progress.allowances)))
 
 
 async def fail_stream(refusal: Refusal, sink: ResponseSink, progress: Progress, request: RequestId) -> None:
@@ -74,6 +89,8 @@ def detail_of(result: Whole | Refusal, progress: Progress | None = None) -> str 
         case Refusal(outcome=Outcome.ENGINE_FAILED):
             assert progress is not None
             return next((attempt.failure for attempt in reversed(progress.attempts) if attempt.failure), None)
+        case Refusal(outcome=Outcome.INVALID_API_KEY):
+            return "key_revoked"
         case Refusal():
             return None
 

@@ -1,0 +1,184 @@
+"""``lunanexa key``: makes, lists, shows and revokes API keys, through the operator plane."""
+
+import json
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import click
+import trio
+
+from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options, settings_or_exit
+from lunanexa_apps.cli.target import Target, fail_refused, fail_unreachable, find_target
+from lunanexa_apps.cli.tools import Tools, wants_color
+from lunanexa_apps.up.plane import PlaneRefusal
+from lunanexa_core.canonical import JsonValue
+from lunanexa_core.ids import is_identifier
+from lunanexa_ports.errors import PortError
+
+KEYS: Final = "/admin/v1/keys"
+_UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION: Final = re.compile(r"([0-9]{1,9})([smhd])")
+
+
+class DurationMs(click.ParamType[int]):
+    """``30d``, ``12h``, ``90m``, ``45s``, as milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found = _DURATION.fullmatch(str(value))
+        if found is None or int(found[1]) == 0:
+            self.fail(f"{value!r} is no time: write it like 30d, 12h, 90m or 45s", param, ctx)
+        return int(found[1]) * _UNIT_MS[found[2]]
+
+
+def _common(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every subcommand."""
+    metavar = {"data_dir": "DIR", "url": "URL", "token_file": "FILE"}
+    options = setting_options("data_dir", "url", "token_file", metavar=metavar)
+    return options(config_option(output_option(click.pass_obj(function))))
+
+
+def _utf8(_: click.Context, __: click.Parameter, value: str | tuple[str, ...] | None) -> str | tuple[str, ...] | None:
+    """What is not UTF-8 in the arguments comes as lone surrogates, which no JSON text can carry."""
+    try:
+        "".join(value or ()).encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter("not UTF-8 text") from None
+    return value
+
+
+def _identifier(_: click.Context, __: click.Parameter, value: str) -> str:
+    if not is_identifier(value):
+        raise click.BadParameter(f"{value!r} is no key's identifier; lunanexa key list shows them")
+    return value
+
+
+_key_argument: Final = click.argument("key", callback=_identifier)
+_limit: Final = click.IntRange(min=1)
+
+
+@click.group("key")
+def command() -> None:
+    """Make, list, show and revoke API keys."""
+
+
+@command.command("create")
+@click.option("--name", metavar="TEXT", callback=_utf8, help="What people call it.")
+@click.option(
+    "--alias",
+    "aliases",
+    multiple=True,
+    metavar="NAME",
+    callback=_utf8,
+    help="A model that it may use, any of them unless told; again for more.",
+)
+@click.option("--concurrency", type=_limit, metavar="N", help="Requests in progress at once.")
+@click.option("--requests-per-minute", type=_limit, metavar="N", help="Requests within any minute.")
+@click.option("--tokens-per-minute", type=_limit, metavar="N", help="Tokens within any minute, in and out.")
+@click.option("--expires-in", type=DurationMs(), metavar="TIME", help="Such as 30d or 12h; without it never.")
+@_common
+def create(
+    tools: Tools,
+    /,
+    name: str | None,
+    aliases: tuple[str, ...],
+    concurrency: int | None,
+    requests_per_minute: int | None,
+    tokens_per_minute: int | None,
+    expires_in: int | None,
+    config: str | None,
+    output: str,
+    **flags: str | None,
+) -> None:
+    """Make a key for inference. Its secret is shown this once. A limit that is not given is none."""
+    document: dict[str, JsonValue] = {
+        "name": name,
+        "aliases": list(aliases),
+        "concurrency": concurrency,
+        "requests_per_minute": requests_per_minute,
+        "tokens_per_minute": tokens_per_minute,
+        "expires_in_ms": expires_in,
+    }
+    made = _ask_or_exit(tools, flags, config, "POST", KEYS, document)
+    if output == JSON:
+        _print_json(made)
+        return
+    click.echo(made["secret"])
+    hint = f"{made['key']} is made. Keep the secret now: it can't be shown again."
+    click.echo(click.style("note:  ", bold=True) + hint, err=True, color=wants_color())
+
+
+@command.command("list")
+@_common
+def list_keys(tools: Tools, /, config: str | None, output: str, **flags: str | None) -> None:
+    """List the keys in force, with their limits and their use."""
+    found = _ask_or_exit(tools, flags, config, "GET", KEYS)
+    if output == JSON:
+        _print_json(found)
+    else:
+        from lunanexa_apps.cli.key_page import keys_page
+        from lunanexa_apps.cli.pages import page_console
+
+        page_console().print(keys_page(found))
+
+
+@command.command("show")
+@_key_argument
+@_common
+def show(tools: Tools, /, key: str, config: str | None, output: str, **flags: str | None) -> None:
+    """Show one key: its limits, what is left of them, and what was used."""
+    found = _ask_or_exit(tools, flags, config, "GET", f"{KEYS}/{key}")
+    if output == JSON:
+        _print_json(found)
+    else:
+        from lunanexa_apps.cli.key_page import key_page
+        from lunanexa_apps.cli.pages import page_console
+
+        page_console().print(key_page(found))
+
+
+@command.command("revoke")
+@_key_argument
+@_common
+def revoke(tools: Tools, /, key: str, config: str | None, output: str, **flags: str | None) -> None:
+    """Revoke a key: its next request is refused, and what it has in progress ends."""
+    answer = _ask_or_exit(tools, flags, config, "DELETE", f"{KEYS}/{key}")
+    if output == JSON:
+        _print_json(answer)
+    else:
+        click.echo(f"{key} is revoked")
+
+
+def _ask_or_exit(
+    tools: Tools,
+    flags: dict[str, str | None],
+    config: str | None,
+    method: str,
+    path: str,
+    document: JsonValue = None,
+) -> Any:
+    target = find_target(tools, settings_or_exit(flags, config))
+    answer = tools.run(partial(_ask, tools, target, method, path, document))
+    if isinstance(answer, PlaneRefusal):
+        fail_refused(target, answer, token_name="the operator token")
+    if isinstance(answer, PortError):
+        fail_unreachable(target, answer)
+    return answer
+
+
+async def _ask(tools: Tools, target: Target, method: str, path: str, document: JsonValue) -> Any:
+    http = tools.make_http()
+    try:
+        return await target.operator_plane(http).ask(method, path, document)
+    except PortError as error:
+        return error
+    finally:
+        with trio.move_on_after(1, shield=True):
+            await http.aclose()
+
+
+def _print_json(document: Any) -> None:
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False))

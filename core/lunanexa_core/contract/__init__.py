@@ -1,0 +1,1 @@
+"""The contract as others read it: documents of the surfaces, and JSON Schemas generated from attrs values."""

@@ -1,0 +1,168 @@
+"""What the operator plane answers, as values: the published schemas are generated from these.
+
+They tell the form; the answers are written where the facts are, and tests hold the two together.
+"""
+
+import attrs
+
+from lunanexa_core.deployment import Deployment
+from lunanexa_core.events import Liveness
+from lunanexa_core.ids import Alias, AssignmentId, BootId, DeploymentId, KeyId, NodeId, RequestId, TenantId, WorkloadId
+from lunanexa_core.outcomes import Outcome
+from lunanexa_core.southbound.documents import Directive
+from lunanexa_core.southbound.heartbeat import ExitReason, IdentityGrade, RefusedAssignment
+from lunanexa_core.workload import Attempt, Dialect, WorkloadState
+
+
+@attrs.frozen(kw_only=True)
+class ReceiptDocument:
+    """The one terminal record of a workload."""
+
+    workload: WorkloadId
+    request: RequestId
+    tenant: TenantId
+    key: KeyId
+    alias: Alias
+    dialect: Dialect
+    state: WorkloadState
+    outcome: Outcome | None
+    detail: str | None
+    input_tokens: int
+    output_tokens: int
+    estimated: bool
+    queue_ms: int
+    first_output_ms: int | None
+    total_ms: int
+    attempts: tuple[Attempt, ...]
+
+
+@attrs.frozen
+class ReceiptList:
+    """The newest first."""
+
+    data: tuple[ReceiptDocument, ...]
+
+
+@attrs.frozen
+class DeploymentList:
+    """Deployments in force."""
+
+    data: tuple[Deployment, ...]
+
+
+@attrs.frozen
+class DeploymentApplied:
+    """The deployment is in force."""
+
+    deployment: DeploymentId
+    generation: int
+
+
+@attrs.frozen
+class DeploymentRemoved:
+    """Its replicas drain and stop."""
+
+    deployment: DeploymentId
+    removed: bool
+
+
+@attrs.frozen
+class Draining:
+    """Nothing new is admitted."""
+
+    draining: bool
+    in_flight: int
+
+
+@attrs.frozen(kw_only=True)
+class NodeStatus:
+    """One machine. ``None`` is unknown."""
+
+    node: NodeId
+    state: Liveness
+    directive: Directive
+    enrolled: bool
+    boot: BootId | None
+    generation: int
+    agent_version: str | None
+    heartbeat_age_ms: int | None
+    available_mib: int | None
+    total_mib: int | None
+    document_refusal: str | None
+    refused: tuple[RefusedAssignment, ...]
+
+
+@attrs.frozen(kw_only=True)
+class QueueStatus:
+    """The queue of one service."""
+
+    waiting: int
+    running: int
+    slots: int
+    limit: int
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaStatus:
+    """One replica as its node last said."""
+
+    assignment: AssignmentId
+    node: NodeId
+    generation: int
+    state: str
+    start: str | None
+    identity: IdentityGrade | None
+    pid: int | None
+    slots: int
+    restarts: int
+    exit: ExitReason | None
+    running: int | None
+    waiting: int | None
+    routable: bool
+    not_routable: str | None
+
+
+@attrs.frozen(kw_only=True)
+class DeploymentStatus:
+    """One deployment and its replicas."""
+
+    deployment: DeploymentId
+    alias: Alias
+    generation: int
+    driver: str
+    served_name: str
+    adopted: bool
+    ready: bool
+    queue: QueueStatus
+    replicas_wanted: int
+    not_placed: dict[str, tuple[str, ...]]
+    replicas: tuple[ReplicaStatus, ...]
+
+
+@attrs.frozen(kw_only=True)
+class UsageStatus:
+    """Sums over all tenants."""
+
+    requests: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    input_tokens: int
+    output_tokens: int
+    estimated: bool
+
+
+@attrs.frozen(kw_only=True)
+class StatusDocument:
+    """Everything on one page."""
+
+    version: str
+    cluster: str | None
+    epoch: int
+    sequence: int
+    draining: bool
+    store_ok: bool
+    nodes: tuple[NodeStatus, ...]
+    deployments: tuple[DeploymentStatus, ...]
+    usage: UsageStatus
+    receipts: tuple[ReceiptDocument, ...]

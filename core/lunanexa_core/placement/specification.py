@@ -1,0 +1,49 @@
+"""Is a deployment's specification one that a node could follow? The first thing wrong, with its field."""
+
+from lunanexa_core.deployment import DeploymentSpec, EngineSpec
+from lunanexa_core.drivers.catalog import DRIVERS
+from lunanexa_core.drivers.specification import parse_engine_url
+from lunanexa_core.ids import is_identifier
+from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.state import State
+
+
+def bad_specification(state: State, spec: DeploymentSpec) -> Refusal | None:
+    """Why ``spec`` is not taken, or ``None``."""
+    if not is_identifier(spec.deployment):
+        return _refuse("deployment", "A deployment's name has ASCII letters, digits and -_.: only, 256 at most.")
+    if not 1 <= len(spec.alias) <= 256 or not spec.alias.isprintable():
+        return _refuse("alias", "An alias has 1 to 256 printable characters.")
+    if state.deployment_of_alias.get(spec.alias, spec.deployment) != spec.deployment:
+        return _refuse("alias", f"The alias {spec.alias!r} belongs to another deployment.")
+    return _bad_number("replicas", spec.replicas, 0, 64) or _bad_engine(spec.engine)
+
+
+def _bad_engine(engine: EngineSpec) -> Refusal | None:
+    if engine.driver not in DRIVERS:
+        known = ", ".join(sorted(DRIVERS))
+        return _refuse("engine.driver", f"There is no driver {engine.driver[:64]!r}; known: {known}.")
+    if (engine.binary is None) == (engine.url is None):
+        return _refuse("engine", "Exactly one of engine.binary (to start) and engine.url (to adopt) is needed.")
+    if not engine.served_name:
+        return _refuse("engine.served_name", "engine.served_name must not be empty.")
+    if engine.url is not None and parse_engine_url(engine.url) is None:
+        return _refuse("engine.url", "engine.url must be http://host:port.")
+    for param, path in {"engine.binary": engine.binary, "engine.model_path": engine.model_path}.items():
+        if path is not None and not path.startswith("/"):
+            return _refuse(param, f"{param} must be an absolute path.")
+    return (
+        _bad_number("engine.slots", engine.slots, 1, 65_536)
+        or _bad_number("engine.context_tokens", engine.context_tokens or 1, 1, 100_000_000)
+        or _bad_number("engine.start_timeout_ms", engine.start_timeout_ms, 1_000, 86_400_000)
+        or _bad_number("engine.stop_timeout_ms", engine.stop_timeout_ms, 100, 3_600_000)
+        or _bad_number("engine.restart_budget", engine.restart_budget, 0, 1_000)
+    )
+
+
+def _bad_number(param: str, value: int, low: int, high: int) -> Refusal | None:
+    return None if low <= value <= high else _refuse(param, f"{param} must be {low} to {high}.")
+
+
+def _refuse(param: str, message: str) -> Refusal:
+    return Refusal(outcome=Outcome.INVALID_REQUEST, message=message, param=param)

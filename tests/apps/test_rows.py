@@ -1,0 +1,58 @@
+"""Journals that an older version wrote replay as they did."""
+
+from lunanexa_apps.controller.replay import Replay, replay
+from lunanexa_core.canonical import JsonValue
+from lunanexa_core.ids import KeyId, TenantId
+from lunanexa_core.journal import Chain, Head, make_row
+from lunanexa_core.keys import ApiKey, Role
+from lunanexa_simulation.disk import SimulatedDisk
+from lunanexa_simulation.journal import SimulatedJournal
+from tests.core import builders
+from tests.simulation.small import small_world
+
+OLD_KEY: dict[str, JsonValue] = {
+    "key": "key_local",
+    "tenant": "local",
+    "digest": "ab" * 32,
+    "roles": ["inference"],
+    "aliases": [],
+    "concurrency": 2,
+    "expires_wall_ms": None,
+    "default_output_tokens": 1_024,
+}
+
+
+def test_a_key_without_limits_a_minute_is_not_limited() -> None:
+    row = make_row(
+        Head(),
+        chain=Chain.JOURNAL,
+        epoch=1,
+        wall_ms=1_700_000_000_000,
+        actor="kernel",
+        action="key.created",
+        version=1,
+        target="key_local",
+        body={"key": OLD_KEY},
+    )
+    replay = Replay()
+    replay.feed(row)
+    assert replay.state.keys == {
+        KeyId("key_local"): ApiKey(
+            key=KeyId("key_local"),
+            tenant=TenantId("local"),
+            digest="ab" * 32,
+            roles=frozenset({Role.INFERENCE}),
+            concurrency=2,
+        )
+    }
+    (key,) = replay.state.keys.values()
+    assert (key.requests_per_minute, key.tokens_per_minute, key.name) == (None, None, None)
+
+
+async def test_a_restart_forgets_nothing_of_a_minute() -> None:
+    disk = SimulatedDisk()
+    async with small_world(disk) as small:
+        windows = small.kernel.state.windows[builders.api_key().key]
+        assert windows.requests.spent(small.kernel.now().wall_ms) == 2
+    rebuilt = await replay(SimulatedJournal(disk.mount()))
+    assert rebuilt.state.windows == {builders.api_key().key: windows}
