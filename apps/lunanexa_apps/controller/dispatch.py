@@ -21,7 +21,7 @@ from lunanexa_core.workload import Attempt, Receipt, Settlement, WorkloadRequest
 from lunanexa_ports.dispatch import Admitted, Dispatch, Grant, ModelCard, QueuePlace, Watch, WatchEvent
 
 _ACTOR = "gateway"
-_SETTLED = Refusal(outcome=Outcome.INTERNAL, message="the workload was settled by the service itself")
+_SETTLED = Refusal(outcome=Outcome.INTERNAL, message="The workload was settled by the service itself.")
 
 
 class _Box(Watch):

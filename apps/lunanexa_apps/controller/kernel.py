@@ -33,8 +33,8 @@ from lunanexa_ports.journal import Appended, Journal
 _log = structlog.get_logger()
 _STORE_RETRY_S = 0.5
 STALL_MS = 2_000
-_INTERNAL = Refusal(outcome=Outcome.INTERNAL, message="an internal error; the log of the service has it")
-_STORE_DOWN = Refusal(outcome=Outcome.STORE_UNAVAILABLE, message="the store can't be written at the moment")
+_INTERNAL = Refusal(outcome=Outcome.INTERNAL, message="An internal error; the log of the service has it.")
+_STORE_DOWN = Refusal(outcome=Outcome.STORE_UNAVAILABLE, message="The store can't be written at the moment.")
 
 
 class Fenced(Exception):

@@ -5,6 +5,7 @@ import attrs
 from lunanexa_apps.codec import CodecError, structure
 from lunanexa_apps.controller.authority import find_operator
 from lunanexa_apps.controller.kernel import Kernel
+from lunanexa_apps.controller.unreadable import unreadable
 from lunanexa_core.admission.key_rules import no_key
 from lunanexa_core.admission.limits import allowances_of
 from lunanexa_core.allowance import Allowance
@@ -34,11 +35,11 @@ class KernelKeys(KeyPlane):
         if isinstance(operator, Refusal):
             return operator
         if not isinstance(document, dict):
-            return Refusal(outcome=Outcome.INVALID_REQUEST, message="the body must be a JSON object")
+            return Refusal(outcome=Outcome.INVALID_REQUEST, message="The body must be a JSON object.")
         try:
             asked = structure(KeyRequest, document, closed=True)
         except CodecError as error:
-            return Refusal(outcome=Outcome.INVALID_REQUEST, message=error.problem, param=error.path.removeprefix("$."))
+            return unreadable(error)
         secret = API_KEY_PREFIX + self._ids.secret()
         key = ApiKey(
             key=KeyId(self._ids.new("key")),
@@ -79,7 +80,7 @@ class KernelKeys(KeyPlane):
             return Refusal(
                 outcome=Outcome.INVALID_REQUEST,
                 message=f"{key} belongs to the installation, and each start brings it into force again; to replace it, "
-                "remove its file from the data directory and start the controller again",
+                "remove its file from the data directory and start the controller again.",
                 param="key",
             )
         answer = await self._ask(RevokeKey(KeyId(key)), operator)
@@ -89,7 +90,7 @@ class KernelKeys(KeyPlane):
         try:
             return await self._kernel.ask(command, operator.key)
         except PortUnavailable:
-            return Refusal(outcome=Outcome.STORE_UNAVAILABLE, message="the controller is ending")
+            return Refusal(outcome=Outcome.STORE_UNAVAILABLE, message="The controller is ending.")
 
     def _shown(self, key: ApiKey) -> dict[str, JsonValue]:
         state, now = self._kernel.state, self._kernel.now()

@@ -7,6 +7,7 @@ import trio
 
 from lunanexa_apps.codec import CodecError, decode, encode
 from lunanexa_apps.controller.kernel import Kernel
+from lunanexa_apps.controller.unreadable import unreadable
 from lunanexa_core.commands import EnrolNode, ReportHeartbeat
 from lunanexa_core.deployment import Assignment
 from lunanexa_core.ids import NodeId
@@ -21,8 +22,8 @@ from lunanexa_ports.signing import Signer, Verifier
 
 _log = structlog.get_logger()
 WAIT_MS_MAX = 60_000
-_KEY_REFUSED = Refusal(outcome=Outcome.INVALID_API_KEY, message="the node's key is missing or wrong")
-_BAD_SIGNATURE = Refusal(outcome=Outcome.PERMISSION_DENIED, message="the document is not signed by this node's key")
+_KEY_REFUSED = Refusal(outcome=Outcome.INVALID_API_KEY, message="The node's key is missing or wrong.")
+_BAD_SIGNATURE = Refusal(outcome=Outcome.PERMISSION_DENIED, message="The document is not signed by this node's key.")
 
 
 class KernelNodePlane(NodePlane):
@@ -41,9 +42,9 @@ class KernelNodePlane(NodePlane):
         try:
             enrolment = decode(Enrolment, document.payload)
         except CodecError as error:
-            return Refusal(outcome=Outcome.INVALID_REQUEST, message=error.problem, param=error.path)
+            return unreadable(error)
         if enrolment.node != node:
-            return Refusal(outcome=Outcome.PERMISSION_DENIED, message="the enrolment names another node")
+            return Refusal(outcome=Outcome.PERMISSION_DENIED, message="The enrolment names another node.")
         # The signature by the brought key proves that the node holds its private half.
         if not self._verifier.verify(document, {document.key_id: enrolment.public_key}):
             return _BAD_SIGNATURE
@@ -68,15 +69,15 @@ class KernelNodePlane(NodePlane):
         if isinstance(known, Refusal):
             return known
         if known.public_key is None:
-            return Refusal(outcome=Outcome.PERMISSION_DENIED, message="this node has not enrolled")
+            return Refusal(outcome=Outcome.PERMISSION_DENIED, message="This node has not enrolled.")
         if not self._verifier.verify(document, {document.key_id: known.public_key}):
             return _BAD_SIGNATURE
         try:
             heartbeat = decode(Heartbeat, document.payload)
         except CodecError as error:
-            return Refusal(outcome=Outcome.INVALID_REQUEST, message=error.problem, param=error.path)
+            return unreadable(error)
         if heartbeat.node != node:
-            return Refusal(outcome=Outcome.PERMISSION_DENIED, message="the heartbeat names another node")
+            return Refusal(outcome=Outcome.PERMISSION_DENIED, message="The heartbeat names another node.")
         answer = await self._kernel.ask(ReportHeartbeat(heartbeat), node)
         if isinstance(answer, Refusal):
             return answer

@@ -4,6 +4,7 @@ from lunanexa_apps.codec import CodecError, structure, unstructure
 from lunanexa_apps.controller.authority import find_operator
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.status import receipt_document, status_document
+from lunanexa_apps.controller.unreadable import unreadable
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.commands import ApplyDeployment, BeginDrain, RemoveDeployment
 from lunanexa_core.deployment import Deployment, DeploymentSpec
@@ -50,15 +51,15 @@ class KernelOperator(OperatorPlane, Health):
         if isinstance(operator, Refusal):
             return operator
         if not isinstance(document, dict):
-            return Refusal(outcome=Outcome.INVALID_REQUEST, message="the body must be a JSON object")
+            return Refusal(outcome=Outcome.INVALID_REQUEST, message="The body must be a JSON object.")
         if document.get("deployment", name) != name:
             return Refusal(
-                outcome=Outcome.INVALID_REQUEST, message="the body names another deployment", param="deployment"
+                outcome=Outcome.INVALID_REQUEST, message="The body names another deployment.", param="deployment"
             )
         try:
             spec = structure(DeploymentSpec, {**document, "deployment": name}, closed=True)
         except CodecError as error:
-            return Refusal(outcome=Outcome.INVALID_REQUEST, message=error.problem, param=error.path.removeprefix("$."))
+            return unreadable(error)
         answer = await self._ask(ApplyDeployment(spec=spec, if_match=if_match), operator)
         if isinstance(answer, Refusal):
             return answer
@@ -87,7 +88,9 @@ class KernelOperator(OperatorPlane, Health):
         if isinstance(operator, Refusal):
             return operator
         if not 1 <= limit <= RECEIPTS_MAX:
-            return Refusal(outcome=Outcome.INVALID_REQUEST, message=f"must be 1 to {RECEIPTS_MAX}", param="limit")
+            return Refusal(
+                outcome=Outcome.INVALID_REQUEST, message=f"limit must be 1 to {RECEIPTS_MAX}.", param="limit"
+            )
         newest = list(self._kernel.state.receipts.values())[-limit:][::-1]
         return {"data": [receipt_document(receipt) for receipt in newest]}
 
@@ -98,4 +101,4 @@ class KernelOperator(OperatorPlane, Health):
         try:
             return await self._kernel.ask(command, operator.key)
         except PortUnavailable:
-            return Refusal(outcome=Outcome.STORE_UNAVAILABLE, message="the controller is ending")
+            return Refusal(outcome=Outcome.STORE_UNAVAILABLE, message="The controller is ending.")

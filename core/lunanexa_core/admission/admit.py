@@ -17,7 +17,7 @@ from lunanexa_core.state import State
 from lunanexa_core.time import Instant
 from lunanexa_core.workload import WorkloadRequest
 
-KEY_REFUSED = Refusal(outcome=Outcome.INVALID_API_KEY, message="the API key is missing, unknown, expired or revoked")
+KEY_REFUSED = Refusal(outcome=Outcome.INVALID_API_KEY, message="The API key is missing, unknown, expired or revoked.")
 
 
 def authenticate(state: State, digest: str, now: Instant) -> ApiKey | Refusal:
@@ -36,7 +36,7 @@ def authorise(state: State, digest: str, role: Role, now: Instant) -> ApiKey | R
     key = authenticate(state, digest, now)
     if isinstance(key, Refusal) or role in key.roles:
         return key
-    return Refusal(outcome=Outcome.PERMISSION_DENIED, message=f"this key does not hold the role {role.value!r}")
+    return Refusal(outcome=Outcome.PERMISSION_DENIED, message=f"This key does not hold the role {role.value!r}.")
 
 
 def may_use(key: ApiKey, alias: Alias) -> bool:
@@ -55,21 +55,21 @@ def admit(
     if deployment_id is None or not may_use(key, request.alias):
         return Refusal(
             outcome=Outcome.MODEL_NOT_FOUND,
-            message=f"the model {request.alias[:256]!r} does not exist or this key may not use it",
+            message=f"The model {request.alias[:256]!r} does not exist or this key may not use it.",
             param="model",
         )
     deployment = state.deployments[deployment_id]
     if request.dialect not in DRIVERS[deployment.spec.engine.driver].capabilities.dialects:
         return Refusal(
             outcome=Outcome.UNSUPPORTED_ENDPOINT,
-            message=f"the model {request.alias!r} does not serve {request.dialect.path}",
+            message=f"The model {request.alias!r} does not serve {request.dialect.path}.",
         )
     if observed.draining:
-        return Refusal(outcome=Outcome.DRAINING, message="the service is draining and takes no new work")
+        return Refusal(outcome=Outcome.DRAINING, message="The service is draining and takes no new work.")
     if observed.sessions.get(request.session, -1) <= now.mono_ms:
-        return Refusal(outcome=Outcome.STARTING, message="the gateway has no session yet")
+        return Refusal(outcome=Outcome.STARTING, message="The gateway has no session yet.")
     if request.workload in state.open or request.workload in state.receipts:
-        return Refusal(outcome=Outcome.WORKLOAD_ACTIVE, message="a workload of this id exists already")
+        return Refusal(outcome=Outcome.WORKLOAD_ACTIVE, message="A workload of this id exists already.")
     replicas = routable_replicas(state, observed, policy, deployment_id, now)
     if not replicas:
         return _why_none(state, request)
@@ -79,12 +79,12 @@ def admit(
     slots = sum(report.slots for report in replicas)
     in_progress = state.open_of_deployment.get(deployment_id, 0)
     if in_progress >= slots + policy.queue_requests_max:
-        return Refusal(outcome=Outcome.QUEUE_FULL, message=f"{policy.queue_requests_max} requests wait already")
+        return Refusal(outcome=Outcome.QUEUE_FULL, message=f"{policy.queue_requests_max} requests wait already.")
     wait_ms = predicted_wait_ms(observed, deployment_id, in_progress=in_progress, slots=slots)
     if wait_ms > request.deadline_ms:
         return Refusal(
             outcome=Outcome.DEADLINE_UNREACHABLE,
-            message=f"the wait for a slot, about {wait_ms} ms, would pass the deadline of {request.deadline_ms} ms",
+            message=f"The wait for a slot, about {wait_ms} ms, would pass the deadline of {request.deadline_ms} ms.",
             retry_after_ms=wait_ms - request.deadline_ms,
         )
     return WorkloadAdmitted(request=request, key=key.key, tenant=key.tenant, deployment=deployment_id)
@@ -95,7 +95,7 @@ def _why_none(state: State, request: WorkloadRequest) -> Refusal:
     deployment_id = state.deployment_of_alias[request.alias]
     states = {report.state for report in replicas_of(state, deployment_id)}
     if not any(assignment.deployment == deployment_id for assignment in state.assignments.values()):
-        return Refusal(outcome=Outcome.NO_PLACEMENT, message="no node can take this model now")
+        return Refusal(outcome=Outcome.NO_PLACEMENT, message="No node can take this model now.")
     if states and states <= {ReplicaState.FAILED}:
-        return Refusal(outcome=Outcome.NO_CAPACITY, message="no replica of this model is running")
-    return Refusal(outcome=Outcome.STARTING, message="the model is starting")
+        return Refusal(outcome=Outcome.NO_CAPACITY, message="No replica of this model is running.")
+    return Refusal(outcome=Outcome.STARTING, message="The model is starting.")

@@ -61,7 +61,7 @@ def revoke_key(state: State, key_id: KeyId, now: Instant) -> KeyRevoked | Refusa
 
 def no_key(key_id: str) -> Refusal:
     """There is none of this name."""
-    return Refusal(outcome=Outcome.NOT_FOUND, message=f"there is no key {key_id[:256]!r}", param="key")
+    return Refusal(outcome=Outcome.NOT_FOUND, message=f"There is no key {key_id[:256]!r}.", param="key")
 
 
 def _invalid(param: str, message: str) -> Refusal:

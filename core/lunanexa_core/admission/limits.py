@@ -16,15 +16,15 @@ def over_limit(state: State, key: ApiKey, request: WorkloadRequest, now: Instant
     if tokens_limit is not None and request.reserved_tokens > tokens_limit:
         return Refusal(
             outcome=Outcome.INVALID_REQUEST,
-            message=f"the request may use {request.reserved_tokens} tokens, more than this key has in a minute "
-            f"({tokens_limit}); ask for fewer with max_tokens, or send less",
+            message=f"The request may use {request.reserved_tokens} tokens, more than this key has in a minute "
+            f"({tokens_limit}); ask for fewer with max_tokens, or send less.",
             param="max_tokens",
         )
     allowances = allowances_of(state, key, now)
     if key.concurrency is not None and state.open_of_key.get(key.key, 0) >= key.concurrency:
         return Refusal(
             outcome=Outcome.RATE_LIMITED,
-            message=f"this key may have {key.concurrency} requests in progress at once",
+            message=f"This key may have {key.concurrency} requests in progress at once.",
             allowances=allowances,
         )
     windows = state.windows.get(key.key, KeyWindows())
@@ -40,7 +40,7 @@ def over_limit(state: State, key: ApiKey, request: WorkloadRequest, now: Instant
         return None
     return Refusal(
         outcome=Outcome.RATE_LIMITED,
-        message=f"this key may use {limit} a minute",
+        message=f"This key may use {limit} a minute.",
         retry_after_ms=wait_ms,
         allowances=allowances,
     )

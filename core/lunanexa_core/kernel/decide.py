@@ -114,7 +114,7 @@ def _apply_deployment(state: State, spec: DeploymentSpec, if_match: int | None) 
         return Decision(
             Refusal(
                 outcome=Outcome.STALE_GENERATION,
-                message=f"the deployment is at generation {generation}, not {if_match}",
+                message=f"The deployment is at generation {generation}, not {if_match}.",
                 param="If-Match",
             )
         )
@@ -130,7 +130,7 @@ def _enrol(state: State, command: commands.EnrolNode) -> Decision:
         return Decision(
             Refusal(
                 outcome=Outcome.PERMISSION_DENIED,
-                message="this node is enrolled with another key; an operator must allow it to enrol anew",
+                message="This node is enrolled with another key; an operator must allow it to enrol anew.",
             )
         )
     if node.public_key == command.public_key and node.agent_version == command.agent_version:
@@ -143,5 +143,5 @@ def _enrol(state: State, command: commands.EnrolNode) -> Decision:
 
 def _no_deployment(deployment: str) -> Refusal:
     return Refusal(
-        outcome=Outcome.NOT_FOUND, message=f"there is no deployment {deployment[:256]!r}", param="deployment"
+        outcome=Outcome.NOT_FOUND, message=f"There is no deployment {deployment[:256]!r}.", param="deployment"
     )

@@ -24,11 +24,11 @@ def heartbeat_events(state: State, observed: Observed, heartbeat: Heartbeat) -> 
     node = state.nodes[heartbeat.node]
     reading = observed.nodes.get(heartbeat.node)
     if reading is not None and reading.boot == heartbeat.boot and heartbeat.sequence <= reading.sequence:
-        return Refusal(outcome=Outcome.STALE_GENERATION, message="the heartbeat is not newer than the last one")
+        return Refusal(outcome=Outcome.STALE_GENERATION, message="The heartbeat is not newer than the last one.")
     if heartbeat.boot in node.past_boots:
-        return Refusal(outcome=Outcome.STALE_GENERATION, message="the heartbeat is of a superseded boot")
+        return Refusal(outcome=Outcome.STALE_GENERATION, message="The heartbeat is of a superseded boot.")
     if len(heartbeat.replicas) > REPLICAS_MAX:
-        return Refusal(outcome=Outcome.INVALID_REQUEST, message=f"more than {REPLICAS_MAX} replicas in one heartbeat")
+        return Refusal(outcome=Outcome.INVALID_REQUEST, message=f"More than {REPLICAS_MAX} replicas in one heartbeat.")
     events: list[Event] = []
     if node.boot != heartbeat.boot:
         events.append(NodeBooted(heartbeat.node, heartbeat.boot))

@@ -93,12 +93,12 @@ def deny_waiting(state: State, observed: Observed, policy: Policy, now: Instant)
 
 def _why_give_up(waiter: Waiter, replicas: list[ReplicaReport], policy: Policy, now: Instant) -> Refusal | None:
     if now.mono_ms >= waiter.deadline_mono_ms:
-        return Refusal(outcome=Outcome.DEADLINE_EXCEEDED, message="the deadline passed while the request waited")
+        return Refusal(outcome=Outcome.DEADLINE_EXCEEDED, message="The deadline passed while the request waited.")
     if waiter.excluded and all(report.start in waiter.excluded for report in replicas):
-        return Refusal(outcome=Outcome.ENGINE_FAILED, message="the engine failed and no other replica can serve")
+        return Refusal(outcome=Outcome.ENGINE_FAILED, message="The engine failed and no other replica can serve.")
     waited_ms = now.mono_ms - waiter.arrived_mono_ms
     if waited_ms < policy.queue_wait_ms:
         return None
     if replicas:
-        return Refusal(outcome=Outcome.QUEUE_FULL, message=f"no slot came free within {policy.queue_wait_ms} ms")
-    return Refusal(outcome=Outcome.NO_CAPACITY, message="no replica of this model is ready")
+        return Refusal(outcome=Outcome.QUEUE_FULL, message=f"No slot came free within {policy.queue_wait_ms} ms.")
+    return Refusal(outcome=Outcome.NO_CAPACITY, message="No replica of this model is ready.")
