@@ -163,6 +163,7 @@ async def test_an_engine_is_left_in_the_same_instant(way: Way, phase: Phase, aut
         read = 2 if phase is Phase.ANSWERED and way.upstream_streams else 0
         asked_bytes = len(json.dumps(way.body))
         check_cancelled(world, Usage(input_tokens=-(-asked_bytes // 3), output_tokens=read, estimated=True))
+        assert [attempt.failure for attempt in world.receipts()[-1].settlement.attempts] == ["cut_off"]
         # The only slot and the whole quota of the key are free, in the same instant too.
         assert (await world.ask(way.body)).status == 200
         assert trio.current_time() == left_s

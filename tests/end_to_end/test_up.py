@@ -8,6 +8,7 @@ import signal
 import stat
 from pathlib import Path
 
+import httpx2
 import pytest
 import trio
 
@@ -49,6 +50,17 @@ def test_no_secret_stands_in_a_command_line_or_a_log(installation: Up, ready: Re
         assert secret not in lines
         assert secret not in installation.errors
         assert secret not in installation.engine_log
+
+
+def test_the_engine_serves_nobody_but_the_gateway(ready: Ready) -> None:
+    line = command_line(ready.pid("engine"))
+    origin = f"http://127.0.0.1:{line[line.index('--port') + 1]}"
+    question = {"model": ready.model, "messages": [{"role": "user", "content": "Hello"}]}
+    for headers in ({}, {"authorization": f"Bearer {ready.api_key}"}):
+        answer = httpx2.post(f"{origin}/v1/chat/completions", json=question, headers=headers)
+        assert answer.status_code == 401
+        assert httpx2.get(f"{origin}/v1/models", headers=headers).status_code == 401
+    assert "--api-key" not in line
 
 
 async def test_the_printed_curl_works_when_pasted(installation: Up, ready: Ready) -> None:

@@ -85,13 +85,13 @@ class Attempts:
                             return ENGINE_FAILED
                         await self._dispatch.attempt_failed(self._progress.workload, attempt)
                     case Broken(reason=reason):
-                        self._progress.attempts.append(Attempt(start=grant.start, failure=reason, status=200))
+                        self._progress.concluded(Attempt(start=grant.start, failure=reason, status=200))
                         return relayed
                     case Whole(status=status):
-                        self._progress.attempts.append(Attempt(start=grant.start, status=status))
+                        self._progress.concluded(Attempt(start=grant.start, status=status))
                         return relayed
                     case Streamed():
-                        self._progress.attempts.append(Attempt(start=grant.start, status=200))
+                        self._progress.concluded(Attempt(start=grant.start, status=200))
                         return relayed
 
     async def _granted(self, watch: Watch) -> Grant | Refusal:
@@ -141,7 +141,7 @@ class Attempts:
 
         # A departure that was noticed on the way here is not booked as work of an engine.
         await trio.lowlevel.checkpoint_if_cancelled()
-        progress.asked(head.choices)
+        progress.asked(grant.start, head.choices)
         return await self._relay(request, relay)
 
     async def _relay(

@@ -7,7 +7,7 @@ import attrs
 import trio
 
 from lunanexa_core.allowance import UNLIMITED, Allowances
-from lunanexa_core.ids import WorkloadId
+from lunanexa_core.ids import StartId, WorkloadId
 from lunanexa_core.openai.request import RequestHead
 from lunanexa_core.openai.response import estimated_usage
 from lunanexa_core.openai.stream import AnswerReader
@@ -37,6 +37,8 @@ class Progress:
     usage: Usage | None = None
     """Of a whole answer; that of a stream is its reader's."""
     settlement: Settlement | None = None
+    asking: StartId | None = None
+    """The replica that works on it now."""
     outcome: Outcome | None = None
     engine_refused: bool = False
     voided: Refusal | None = None
@@ -49,8 +51,9 @@ class Progress:
         self.waited_s += waited_s
         self.queue_ms = grant.queued_ms
 
-    def asked(self, choices: int) -> AnswerReader:
+    def asked(self, start: StartId, choices: int) -> AnswerReader:
         """An engine is asked now."""
+        self.asking = start
         if self.dispatched_s is None:
             self.dispatched_s = trio.current_time()
         self.reader = AnswerReader(choices)
@@ -63,8 +66,13 @@ class Progress:
 
     def gave_up(self, attempt: Attempt) -> None:
         """An attempt failed without output; nothing is booked for it."""
-        self.attempts.append(attempt)
+        self.concluded(attempt)
         self.reader = None
+
+    def concluded(self, attempt: Attempt) -> None:
+        """An attempt is over, with an answer or without."""
+        self.attempts.append(attempt)
+        self.asking = None
 
     @property
     def overhead_s(self) -> float | None:
@@ -90,6 +98,8 @@ class Progress:
             now_s = trio.current_time()
             admitted_s = now_s if self.admitted_s is None else self.admitted_s
             first_s = self.first_output_s
+            if self.asking is not None:
+                self.concluded(Attempt(start=self.asking, failure="cut_off"))
             self.outcome = outcome
             self.settlement = Settlement(
                 workload=self.workload,
