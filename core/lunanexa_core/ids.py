@@ -23,7 +23,6 @@ BootId = NewType("BootId", str)
 CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 MAX_LENGTH = 256
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_.:-]{1,256}\Z")
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}\Z")
 
 
 def format_id(kind: str, wall_ms: int, random_bits: int) -> str:
@@ -37,8 +36,3 @@ def format_id(kind: str, wall_ms: int, random_bits: int) -> str:
 def is_identifier(text: str) -> bool:
     """ASCII letters, digits and ``-_.:``, 256 at most, not empty."""
     return _IDENTIFIER.match(text) is not None
-
-
-def is_digest(text: str) -> bool:
-    """``sha256:`` and 64 lower-case hexadecimal digits."""
-    return _DIGEST.match(text) is not None

@@ -73,7 +73,7 @@ def _deployments(deployments: list[dict[str, Any]]) -> Table:
 
 
 def _replicas(replicas: list[tuple[dict[str, Any], dict[str, Any]]]) -> Table:
-    table = _table("REPLICA OF", "NODE", "STATE", "IDENTITY", "PID", "SLOTS", "RESTARTS")
+    table = _table("REPLICA OF", "NODE", "STATE", "IDENTITY", "PID", "MEMORY", "SLOTS", "RESTARTS")
     for entry, replica in replicas:
         table.add_row(
             _cell(entry.get("alias")),
@@ -81,10 +81,17 @@ def _replicas(replicas: list[tuple[dict[str, Any], dict[str, Any]]]) -> Table:
             _cell(replica.get("state")),
             _cell(replica.get("identity")),
             _cell(replica.get("pid")),
+            _engine_memory(replica.get("memory_mib")),
             _cell(replica.get("slots")),
             _cell(replica.get("restarts")),
         )
     return table
+
+
+def _engine_memory(mib: object) -> Text:
+    if not isinstance(mib, int):
+        return _cell(None)
+    return Text(f"{mib} MiB" if mib < 10_240 else f"{mib / 1_024:.1f} GiB")
 
 
 def _troubles(deployments: list[dict[str, Any]]) -> list[RenderableType]:

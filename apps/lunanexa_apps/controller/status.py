@@ -136,6 +136,7 @@ def _replica(kernel: Kernel, assignment_id: AssignmentId) -> JsonValue:
         "exit": None,
         "running": None,
         "waiting": None,
+        "memory_mib": None,
         "routable": False,
         "not_routable": None,
     }
@@ -158,6 +159,7 @@ def _reported(kernel: Kernel, report: ReplicaReport) -> dict[str, JsonValue]:
         "exit": unstructure(newest.exit),
         "running": newest.readings.running,
         "waiting": newest.readings.waiting,
+        "memory_mib": newest.readings.resident_mib,
         "routable": reason is None,
         "not_routable": None if reason is None else reason.value,
     }

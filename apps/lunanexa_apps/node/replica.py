@@ -96,7 +96,10 @@ class ReplicaOwner:
             pid=None if process is None else process.identity.pid,
             restarts=record.restarts,
             exit=record.exit,
-            readings=EngineReadings() if self._readings is None else self._readings.aged(now_ms),
+            readings=attrs.evolve(
+                EngineReadings() if self._readings is None else self._readings.aged(now_ms),
+                resident_mib=None if process is None else process.resident_mib(),
+            ),
         )
 
     async def run(self) -> None:

@@ -118,6 +118,7 @@ class ReplicaStatus:
     exit: ExitReason | None
     running: int | None
     waiting: int | None
+    memory_mib: int | None
     routable: bool
     not_routable: str | None
 

@@ -78,14 +78,11 @@ class Capabilities:
     """What the gateway may rely on. False where an engine's conduct is not known."""
 
     dialects: frozenset[Dialect]
-    cancel_on_disconnect: bool = False
-    """Whether the engine stops working for a streaming client that left."""
     unary_departure_seen: bool = False
-    """Whether that holds without ``stream`` too; if not, such a request is better sent as a stream."""
+    """Whether the engine stops working for a client that left without ``stream`` too; if not, such a request is
+    better sent as a stream."""
     usage_in_stream: bool = False
     """Whether ``stream_options.include_usage`` is understood."""
-    dropped_request_headers: frozenset[bytes] = frozenset()
-    """Lower-case names of client headers that must not reach the engine."""
 
 
 @attrs.frozen(kw_only=True)

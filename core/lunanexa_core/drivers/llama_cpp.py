@@ -73,11 +73,8 @@ LLAMA_CPP: Final = Driver(
     metrics=MetricMap(running="llamacpp:requests_processing", waiting="llamacpp:requests_deferred"),
     capabilities=Capabilities(
         dialects=frozenset({Dialect.CHAT, Dialect.COMPLETIONS}),
-        cancel_on_disconnect=True,
         unary_departure_seen=False,
         usage_in_stream=True,
-        # With it the server goes on generating after a disconnect, for a later resume.
-        dropped_request_headers=frozenset({b"x-conversation-id"}),
     ),
     stop=StopPolicy(second_terminate=True),
     launch=launch,

@@ -61,7 +61,6 @@ REFERENCE: Final = Driver(
     metrics=MetricMap(running="vllm:num_requests_running", waiting="vllm:num_requests_waiting"),
     capabilities=Capabilities(
         dialects=frozenset({Dialect.CHAT, Dialect.COMPLETIONS, Dialect.EMBEDDINGS}),
-        cancel_on_disconnect=True,
         unary_departure_seen=True,
         usage_in_stream=True,
     ),

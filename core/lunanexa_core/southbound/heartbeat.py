@@ -50,10 +50,12 @@ class ExitReason:
 
 @attrs.frozen(kw_only=True)
 class EngineReadings:
-    """What the engine said of itself. ``None`` is unknown, never zero."""
+    """What the engine said of itself, and what its processes hold. ``None`` is unknown, never zero."""
 
     running: int | None = None
     waiting: int | None = None
+    resident_mib: int | None = None
+    """Resident memory of the engine's process group, read by its node."""
     age_ms: int = 0
 
 
