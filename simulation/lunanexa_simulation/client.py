@@ -49,6 +49,8 @@ class Answer:
     """``error.code`` of a refusal or an error frame."""
     workload: str | None = None
     usage: Mapping[str, int] | None = None
+    retry_after_s: int | None = None
+    """What ``Retry-After`` of a refusal said."""
 
 
 class Oracle:
@@ -115,9 +117,12 @@ class Client:
         self.begun = 0
         """Streams that have brought text so far."""
 
-    async def chat(self, body: Mapping[str, Any]) -> Answer:
+    async def chat(self, body: Mapping[str, Any], *, deadline_ms: int | None = None) -> Answer:
         """One chat request, unary or streamed as ``body`` says."""
         request = self._request("POST", "/v1/chat/completions", self._api_key, body)
+        if deadline_ms is not None:
+            told_ms = str(deadline_ms).encode()
+            request = attrs.evolve(request, headers=(*request.headers, (b"x-lunanexa-deadline-ms", told_ms)))
         kind = "stream" if body.get("stream") else "chat"
         answer = Answer(ending=Ending.UNREACHABLE)
         self._trace.record(self._name, f"{kind}: asked")
@@ -159,8 +164,13 @@ class Client:
         document = json.loads(await response.read(_BODY_BYTES_MAX))
         workload = _workload(response)
         if response.status >= 400:
-            error = document["error"]["code"]
-            return Answer(ending=Ending.REFUSED, status=response.status, error=error, workload=workload)
+            return Answer(
+                ending=Ending.REFUSED,
+                status=response.status,
+                error=document["error"]["code"],
+                workload=workload,
+                retry_after_s=_retry_after_s(response),
+            )
         return Answer(
             ending=Ending.WHOLE,
             status=response.status,
@@ -197,3 +207,7 @@ class Client:
 
 def _workload(response: HttpResponse) -> str | None:
     return next((value.decode() for name, value in response.headers if name == b"x-lunanexa-workload-id"), None)
+
+
+def _retry_after_s(response: HttpResponse) -> int | None:
+    return next((int(value) for name, value in response.headers if name == b"retry-after"), None)

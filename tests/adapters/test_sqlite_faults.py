@@ -139,27 +139,26 @@ async def test_content_that_can_not_be_ours_is_a_fault(tmp_path: Path, statement
 @pytest.mark.parametrize(
     ("statement", "names"),
     [
-        ("INSERT INTO lunanexa_schema VALUES ('journal', 2, 'done')", "newer"),
-        ("INSERT INTO lunanexa_schema VALUES ('journal', 2, 'running')", "did not end"),
-        ("UPDATE lunanexa_schema SET state = 'running'", "did not end"),
+        ("INSERT INTO lunanexa_schema VALUES ('journal', 2, 'done')", "newer than 1 .* start the version"),
+        ("INSERT INTO lunanexa_schema VALUES ('journal', 2, 'running')", "did not end: copy the data directory back"),
+        ("UPDATE lunanexa_schema SET state = 'running'", "did not end: copy the data directory back"),
     ],
 )
-async def test_another_schema_keeps_the_store_shut_and_names_the_mending_command(
+async def test_another_schema_keeps_the_store_shut_and_names_the_way_out(
     tmp_path: Path, statement: str, names: str
 ) -> None:
     path = tmp_path / "store.sqlite3"
     await filled(path, 1)
     execute(path, statement)
-    with pytest.raises(PortFault, match=names) as caught:
+    with pytest.raises(PortFault, match=names):
         await opened_and_read(path)
-    assert "`lunanexa migrate`" in str(caught.value)
 
 
 def test_an_older_schema_is_not_changed_by_opening(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite3"
     open_store(path, JOURNAL_SCHEMA).close()
     newer = Schema("journal", (*JOURNAL_SCHEMA.steps, ("CREATE TABLE more (one INTEGER)",)))
-    with pytest.raises(PortFault, match="lunanexa migrate"):
+    with pytest.raises(PortFault, match="older than 2 .* start the version"):
         open_store(path, newer)
     open_store(path, JOURNAL_SCHEMA).close()
 

@@ -16,7 +16,6 @@ from lunanexa_adapters.sqlite.connection import transaction
 from lunanexa_ports.errors import PortFault
 
 BUSY_MS: Final = 5_000
-MENDING: Final = "lunanexa migrate"
 
 _TABLE: Final = "lunanexa_schema"
 _CREATE: Final = f"""CREATE TABLE {_TABLE} (
@@ -63,7 +62,7 @@ def open_reader(path: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
 
 def check(connection: sqlite3.Connection, schema: Schema) -> bool:
     """Whether the file is empty (``True``) or holds this schema (``False``). Raises ``PortFault`` with the
-    mending command for anything else."""
+    way out for anything else."""
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if not tables:
         return True
@@ -75,13 +74,19 @@ def check(connection: sqlite3.Connection, schema: Schema) -> bool:
         raise PortFault(f"the file is a {', '.join(sorted(stores)) or 'nameless store'}, not a {schema.store}")
     version = rows[-1][1]
     if any(state != "done" for _, _, state in rows):
-        raise PortFault(f"the change of the {schema.store} to schema {version} did not end: run `{MENDING}`")
+        raise PortFault(
+            f"the change of the {schema.store} to schema {version} did not end:"
+            " copy the data directory back from before it"
+        )
     if version < schema.version:
-        raise PortFault(f"the {schema.store} has schema {version}, this program {schema.version}: run `{MENDING}`")
+        raise PortFault(
+            f"the {schema.store} has schema {version}, older than {schema.version} of this program:"
+            " start the version of lunanexa that wrote it"
+        )
     if version > schema.version:
         raise PortFault(
             f"the {schema.store} has schema {version}, newer than {schema.version} of this program:"
-            f" run the newer LunaNexa, or its `{MENDING}`"
+            " start the version of lunanexa that wrote it, or a newer one"
         )
     return False
 

@@ -6,7 +6,15 @@ from typing import Final
 import attrs
 
 from lunanexa_simulation.run import Run, RunResult, run_simulated
-from lunanexa_simulation.scenarios import agent_kill, failover, first_slice, key_limits
+from lunanexa_simulation.scenarios import (
+    agent_kill,
+    cancellation,
+    engine_faults,
+    failover,
+    first_slice,
+    key_limits,
+    overload,
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -45,6 +53,21 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             name="key-limits",
             summary="a key with limits: callers at once, an abort, a minute used up, a revocation under a stream",
             main=key_limits.main,
+        ),
+        Scenario(
+            name="cancellation",
+            summary="clients leave in the queue, before the first byte, in mid-stream, at any moment; all is freed",
+            main=cancellation.main,
+        ),
+        Scenario(
+            name="engine-faults",
+            summary="an engine that cuts, fails, refuses, closes, hangs and exits; each told honestly, its slot freed",
+            main=engine_faults.main,
+        ),
+        Scenario(
+            name="overload",
+            summary="more callers than slots and queue; deadlines that pass in the queue; a drain under load",
+            main=overload.main,
         ),
     )
 }

@@ -42,3 +42,17 @@ async def served(world: World, when: str) -> None:
 def receipt_of(world: World, workload: str | None) -> Receipt | None:
     """The receipt of the workload that an answer named."""
     return next((receipt for receipt in world.receipts if receipt.workload == workload), None)
+
+
+async def at_rest(world: World, when: str) -> None:
+    """Whatever was asked is settled soon, and nothing is held any more."""
+    await world.until(f"everything is settled {when}", lambda: not world.kernel.state.open, within_ms=5_000)
+    observed, state = world.kernel.observed, world.kernel.state
+    held = (state.open_of_key, state.open_of_deployment, observed.held, observed.slots_held, observed.admitted_mono_ms)
+    world.check(f"every counter is zero {when}", not any(held), held)
+    world.check(f"nobody waits {when}", waiting(world) == 0, waiting(world))
+
+
+def waiting(world: World) -> int:
+    """How many wait for a slot."""
+    return sum(map(len, world.kernel.observed.queues.values()))
