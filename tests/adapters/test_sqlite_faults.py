@@ -158,7 +158,7 @@ def test_an_older_schema_is_not_changed_by_opening(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite3"
     open_store(path, JOURNAL_SCHEMA).close()
     newer = Schema("journal", (*JOURNAL_SCHEMA.steps, ("CREATE TABLE more (one INTEGER)",)))
-    with pytest.raises(PortFault, match="older than 2 .* start the version"):
+    with pytest.raises(PortFault, match=r"older than 2 .* start the version"):
         open_store(path, newer)
     open_store(path, JOURNAL_SCHEMA).close()
 
