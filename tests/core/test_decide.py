@@ -16,7 +16,7 @@ from lunanexa_core.commands import (
 )
 from lunanexa_core.deployment import Assignment, Deployment
 from lunanexa_core.events import Event, Liveness, UnknownEvent, kind_for
-from lunanexa_core.ids import Alias, AssignmentId, BootId, ClusterId, DeploymentId, NodeId, WorkloadId
+from lunanexa_core.ids import Alias, AssignmentId, BootId, ClusterId, DeploymentId, KeyId, NodeId, WorkloadId
 from lunanexa_core.kernel.absorb import absorb
 from lunanexa_core.kernel.apply import apply
 from lunanexa_core.kernel.decide import Decision, Done, decide
@@ -132,6 +132,16 @@ def test_begin_brings_keys_and_nodes_once() -> None:
         apply(state, event, epoch=2)
     assert list(state.key_of_digest) == ["f" * 64]
     assert state.nodes[NODE].bearer_digest == "other"
+
+
+def test_keys_that_change_their_secrets_with_each_other_both_work() -> None:
+    one, two = api_key(digest="a" * 64), api_key(key=KeyId("key_2"), digest="b" * 64)
+    state, observed = State(), Observed(began_mono_ms=0)
+    for keys in ((one, two), (attrs.evolve(one, digest="b" * 64), attrs.evolve(two, digest="a" * 64))):
+        begin = Begin(cluster=ClusterId("cl_1"), version="9", keys=keys)
+        for event in decide(state, observed, POLICY, begin, NOW).events:
+            apply(state, event, epoch=1)
+    assert state.key_of_digest == {"b" * 64: one.key, "a" * 64: two.key}
 
 
 def test_a_node_enrols_once_with_one_key() -> None:

@@ -73,6 +73,7 @@ class Kernel:
         self.epoch = 0
         self.began_wall_ms = 0
         self.store_ok = False
+        self._lost = 0
         self.listeners: list[KernelListener] = []
         self._journal = journal
         self._clock = clock
@@ -109,12 +110,13 @@ class Kernel:
             while True:
                 slots = await self._inbox.batch()
                 # The janitor asks four times a second: a longer gap is this process or machine standing still.
+                # So is a store that takes long: nobody could be heard meanwhile.
                 stood_ms = self._clock.now().mono_ms - looked_mono_ms
+                looked_mono_ms += stood_ms
                 if stood_ms > STALL_MS:
                     _log.warning("stood_still", ms=stood_ms)
                     self.observed.stood_still(stood_ms)
                 await self._process(slots)
-                looked_mono_ms = self._clock.now().mono_ms
         finally:
             self._inbox.close()
 
@@ -154,7 +156,12 @@ class Kernel:
             # What settles or renews is decided again: nobody would repeat it, and what it holds would stay held.
             for slot in self._inbox.put_back(slots):
                 slot.reply(_STORE_DOWN)
+            self._lost += 1
+            if self._lost > 1:
+                await trio.sleep(_STORE_RETRY_S)  # It answers, and takes nothing: no haste.
             return
+        if batch.rows:
+            self._lost = 0
         self._commit(batch)
 
     def _decide(self, slots: list[Slot]) -> _Batch:

@@ -90,7 +90,9 @@ def _open(state: State, workload: OpenWorkload) -> None:
 
 
 def _revoke(state: State, key_id: KeyId) -> None:
-    del state.key_of_digest[state.keys.pop(key_id).digest]
+    digest = state.keys.pop(key_id).digest
+    if state.key_of_digest.get(digest) == key_id:  # Another key may have been given this secret meanwhile.
+        del state.key_of_digest[digest]
     state.totals_of_key.pop(key_id, None)
 
 
