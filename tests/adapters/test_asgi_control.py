@@ -146,7 +146,8 @@ async def test_a_node_that_leaves_its_long_poll_holds_no_task(autojump_clock: Mo
         await wait_all_tasks_blocked()
         began_s = trio.current_time()
         client.departed.set()
-        while nursery.child_tasks:
-            await trio.sleep(0.1)
+        with trio.fail_after(60):
+            while nursery.child_tasks:
+                await trio.sleep(0.1)
         assert trio.current_time() - began_s < 1
         assert not client.sent

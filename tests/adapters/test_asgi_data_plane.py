@@ -175,8 +175,9 @@ async def test_a_client_that_leaves_ends_its_request(autojump_clock: MockClock) 
             await scripted.asked.wait()
             client.departed.set()
             await scripted.departed.wait()
-            while not one.world.receipts():
-                await trio.sleep(0.1)
+            with trio.fail_after(60):
+                while not one.world.receipts():
+                    await trio.sleep(0.1)
             assert one.world.receipt().state is WorkloadState.CANCELLED
             assert one.world.at_rest()
 

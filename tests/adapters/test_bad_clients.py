@@ -182,8 +182,9 @@ async def test_a_reader_that_stalls_is_closed_as_a_slow_consumer(clock: MockCloc
             # It reads no more.
             await torrent.ended.wait()
             world = server.edge.world
-            while not world.receipts():
-                await trio.sleep(0.1)
+            with trio.fail_after(60):
+                while not world.receipts():
+                    await trio.sleep(0.1)
             settlement = world.receipt().settlement
             assert (settlement.outcome, settlement.detail) == (Outcome.CANCELLED_BY_CALLER, "slow_consumer")
             assert settlement.usage.output_tokens > 0
@@ -201,8 +202,9 @@ async def test_a_client_that_leaves_is_no_slow_consumer(clock: MockClock) -> Non
             await stream.send_all(HEAD + b"content-length: %d\r\n\r\n%b" % (len(CHAT), CHAT))
             await read_until(stream, b"data: ")
         await torrent.ended.wait()
-        while not server.edge.world.receipts():
-            await trio.sleep(0.1)
+        with trio.fail_after(60):
+            while not server.edge.world.receipts():
+                await trio.sleep(0.1)
         settlement = server.edge.world.receipt().settlement
         assert (settlement.outcome, settlement.detail) == (Outcome.CANCELLED_BY_CALLER, None)
 

@@ -86,7 +86,8 @@ async def check_a_life(host: HostUnderTest) -> None:
     assert found is not None
     assert found.identity == process.identity
     assert list(processes.recorded()) == [order.start]
-    assert process.resident_mib() is None or process.resident_mib() != -1
+    resident_mib = process.resident_mib()
+    assert resident_mib is None or resident_mib >= 0, resident_mib
     process.terminate()
     assert await process.wait() == await process.wait()
     await process.wait_group_gone()
