@@ -174,6 +174,10 @@ fmt: setup-dev ## Format, and mend what ruff can mend safely
 UV_COMPILE = build/uv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command "make lock" $(UPGRADE) pyproject.toml
 
+.PHONY: docs
+docs: setup-dev ## Write docs/contracts and docs/api-reference.md anew
+	@$(BIN)/python docs/generate.py
+
 .PHONY: lock
 lock: ## Write the lock files anew: make lock UPGRADE=--upgrade takes newer versions
 	@python3 -m venv build/uv

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import attrs
 
-from benchmarks import cancellation, gateway, journal_group_commit, soak, streams_200
+from benchmarks import bodies, cancellation, gateway, journal_group_commit, soak, streams_200
 from benchmarks.answers import WrongAnswer
 from benchmarks.harness import HarnessFailed
 from benchmarks.load import LoadFailed
@@ -19,6 +19,7 @@ from benchmarks.report import Options, Report, machine, show, show_machine
 BENCHMARKS: Final[Mapping[str, Callable[[Options], Report]]] = {
     "journal_group_commit": journal_group_commit.measure,
     "gateway": gateway.measure,
+    "bodies": bodies.measure,
     "streams_200": streams_200.measure,
     "cancellation": cancellation.measure,
     "soak": soak.measure,

@@ -16,6 +16,7 @@ LIBRARIES = {
     "ports": {"attrs"},
     "ports/lunanexa_ports/conformance": {"attrs", "trio"},
     "apps": {"attrs", "cattrs", "structlog", "trio"},
+    "apps/lunanexa_client": {"attrs", "trio", "trio_websocket"},
     "apps/lunanexa_apps/cli": {"attrs", "cattrs", "click", "rich", "structlog", "trio"},
     # structlog, because the services' logs are part of a run's trace.
     "simulation": {"attrs", "structlog", "trio"},

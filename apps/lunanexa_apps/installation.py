@@ -6,6 +6,7 @@ here is raised as ``PortFault``: the file is there and is wrong, and the message
 """
 
 import json
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -31,6 +32,9 @@ SIGNING_KEY: Final = "controller/secrets/signing.pem"
 ENGINE_SECRET: Final = "controller/secrets/engine_secret"
 CONTROLLER_KEY: Final = "node/secrets/controller_key"
 """The node's copy of the node key."""
+CONTROLLER_ADOPTED_KEYS: Final = "controller/secrets/adopted_keys"
+NODE_ADOPTED_KEYS: Final = "node/secrets/adopted_keys"
+"""Keys of servers that somebody else runs, by URL: the gateway shows them with requests, the node with probes."""
 LISTEN: Final = "controller/listen"
 """Written by a controller that serves: ``{"host", "port", "base_url"}``."""
 
@@ -110,6 +114,26 @@ def read_controller_key(files: PrivateFiles) -> str:
     if key is None:
         raise PortFault(f"the node's key {files.place(CONTROLLER_KEY)} is missing; {_COPY}")
     return key
+
+
+def write_adopted_keys(files: PrivateFiles, keys: Mapping[str, str]) -> None:
+    """Keeps the keys of adopted servers for the processes that start next, or none any more."""
+    for name in (CONTROLLER_ADOPTED_KEYS, NODE_ADOPTED_KEYS):
+        if keys:
+            files.replace(name, json.dumps(dict(keys)).encode() + b"\n")
+        else:
+            files.remove(name)
+
+
+def read_adopted_keys(files: PrivateFiles, name: str) -> Mapping[str, str]:
+    """Keys of adopted servers by URL."""
+    try:
+        keys = json.loads(files.read(name) or b"{}")
+    except ValueError:
+        keys = None
+    if not isinstance(keys, dict) or not all(isinstance(key, str) for key in keys.values()):
+        raise PortFault(f"{files.place(name)}: no keys by URL; the next start of lunanexa up writes it anew")
+    return keys
 
 
 def write_address(files: PrivateFiles, address: HostPort) -> str:

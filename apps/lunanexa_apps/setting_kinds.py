@@ -5,6 +5,7 @@ A kind's error says what was expected; the loader adds which setting it was and 
 
 import enum
 import os
+import shlex
 from abc import abstractmethod
 from typing import Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
@@ -59,6 +60,27 @@ class Path(_TextKind[str]):
         if not text.strip():
             raise NotOfThisKind("a path")
         return os.path.normpath(os.path.join(folder, os.path.expanduser(text)))
+
+
+@attrs.frozen
+class Several(Kind[tuple[T, ...]], Generic[T]):
+    """Any number of one kind: an array in TOML, a flag given again, words in a text, quoted as a shell has it."""
+
+    each: Kind[T]
+
+    def from_text(self, text: str, folder: str) -> tuple[T, ...]:
+        try:
+            words = shlex.split(text)
+        except ValueError:
+            raise NotOfThisKind("words, with quotes that are closed") from None
+        return tuple(self.each.from_text(word, folder) for word in words)
+
+    def from_toml(self, value: object, folder: str) -> tuple[T, ...]:
+        if isinstance(value, str):
+            return self.from_text(value, folder)
+        if not isinstance(value, list):
+            raise NotOfThisKind(f"an array, not {toml_type(value)}")
+        return tuple(self.each.from_toml(one, folder) for one in value)
 
 
 @attrs.frozen
@@ -139,6 +161,18 @@ class HttpUrl(_TextKind[str]):
         if parts.scheme != "http" or not parts.hostname or not plain or parts.path.strip("/") not in ("", "v1"):
             raise NotOfThisKind("a URL like http://127.0.0.1:8080 (plain HTTP, no other path)")
         return f"http://{HostPort(parts.hostname, 80 if port is None else port)}"
+
+
+LOCAL: Final = "local"
+"""In place of a server's URL: what answers on this machine's usual ports."""
+
+
+@attrs.frozen
+class ServerToAdopt(_TextKind[str]):
+    """A URL as :class:`HttpUrl` has it, or the word ``local``."""
+
+    def from_text(self, text: str, folder: str) -> str:
+        return LOCAL if text.strip() == LOCAL else HttpUrl().from_text(text, folder)
 
 
 @attrs.frozen

@@ -11,15 +11,17 @@ import enum
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from lunanexa_apps.setting_kinds import Kind, NotOfThisKind, SecretText
+from lunanexa_apps.setting_kinds import Kind, NotOfThisKind, SecretText, Several
 
 T = TypeVar("T", bound=attrs.AttrsInstance)
 V = TypeVar("V")
 
+Flag: TypeAlias = str | tuple[str, ...] | None
+"""What the command line has for a setting; empty or ``None`` where it is not given."""
 PREFIX: Final = "LUNANEXA_"
 _KIND: Final = "lunanexa_kind"
 _HELP: Final = "lunanexa_help"
@@ -88,6 +90,12 @@ def help_of(settings: type, name: str) -> str:
     return f"file that holds: {fields[name.removesuffix('_file')].metadata[_HELP]}"
 
 
+def repeats(settings: type, name: str) -> bool:
+    """Whether a setting's flag may be given again for more."""
+    field = attrs.fields_dict(settings).get(name)
+    return field is not None and isinstance(field.metadata[_KIND], Several)
+
+
 def flag_of(name: str) -> str:
     return "--" + name.replace("_", "-")
 
@@ -110,13 +118,13 @@ def read_config(path: str) -> ConfigFile:
 def load(
     settings: type[T],
     *,
-    flags: Mapping[str, str | None],
+    flags: Mapping[str, Flag],
     environment: Mapping[str, str],
     config: ConfigFile | None = None,
     folder: str = ".",
     foreign: frozenset[str] = frozenset(),
 ) -> Loaded[T]:
-    """The effective settings. ``flags`` are by field name, ``None`` where not given; an empty variable
+    """The effective settings. ``flags`` are by field name; an empty variable
     counts as not set; ``foreign`` are ``LUNANEXA_*`` variables with another meaning. Raises
     :class:`SettingsError` with every problem."""
     reader = _Reader(settings, flags, environment, config, os.path.abspath(folder))
@@ -139,7 +147,7 @@ class _Reader:
     def __init__(
         self,
         settings: type,
-        flags: Mapping[str, str | None],
+        flags: Mapping[str, Flag],
         environment: Mapping[str, str],
         config: ConfigFile | None,
         folder: str,
@@ -180,7 +188,7 @@ class _Reader:
 
     def _find(self, name: str) -> tuple[object, Source] | None:
         flag = self._flags.get(name)
-        if flag is not None:
+        if flag is not None and flag != ():
             return flag, Source(SourceKind.FLAG, flag_of(name))
         variable = self._environment.get(variable_of(name))
         if variable:
@@ -192,6 +200,8 @@ class _Reader:
     def _convert(self, field: "attrs.Attribute[Any]", value: object, source: Source) -> object:
         kind: Kind[object] = field.metadata[_KIND]
         try:
+            if isinstance(value, tuple):
+                return kind.from_toml(list(value), self._folder)
             if source.kind is not SourceKind.FILE:
                 return kind.from_text(str(value), self._folder)
             if isinstance(kind, SecretText) and isinstance(value, str) and value.startswith(_ENV_REFERENCE):

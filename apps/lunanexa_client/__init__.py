@@ -1,1 +1,65 @@
-"""The client library."""
+"""LunaNexa's client library: a Trio face and a sync face, over HTTP and WebSocket.
+
+Importing it is cheap: what serves is not imported, and the WebSocket library only when it is used.
+"""
+
+from lunanexa_client.answers import Answer, AnswerHead, Model, Page, StreamEvent
+from lunanexa_client.client import AsyncClient
+from lunanexa_client.errors import (
+    AuthenticationError,
+    Conflict,
+    ConnectionFailed,
+    DeadlineExceeded,
+    EngineFailed,
+    InternalError,
+    InvalidRequest,
+    LunaNexaError,
+    NotFound,
+    PermissionDenied,
+    ProtocolError,
+    RateLimited,
+    ResumeGone,
+    StreamCut,
+    Unavailable,
+    WorkloadCancelled,
+)
+from lunanexa_client.events import EventStream
+from lunanexa_client.handle import WorkloadHandle
+from lunanexa_client.settings import CallOptions, ClientSettings, Limits, Retries
+from lunanexa_client.sync_client import Client, SyncEventStream
+from lunanexa_client.sync_connection import SyncConnection, SyncWorkload
+
+__all__ = [
+    "Answer",
+    "AnswerHead",
+    "AsyncClient",
+    "AuthenticationError",
+    "CallOptions",
+    "Client",
+    "ClientSettings",
+    "Conflict",
+    "ConnectionFailed",
+    "DeadlineExceeded",
+    "EngineFailed",
+    "EventStream",
+    "InternalError",
+    "InvalidRequest",
+    "Limits",
+    "LunaNexaError",
+    "Model",
+    "NotFound",
+    "Page",
+    "PermissionDenied",
+    "ProtocolError",
+    "RateLimited",
+    "ResumeGone",
+    "Retries",
+    "StreamCut",
+    "StreamEvent",
+    "SyncConnection",
+    "SyncEventStream",
+    "SyncWorkload",
+    "Unavailable",
+    "WorkloadCancelled",
+    "WorkloadHandle",
+]

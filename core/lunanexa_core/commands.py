@@ -98,6 +98,14 @@ class SettleWorkload:
 
 
 @attrs.frozen
+class CancelWorkload:
+    """The key that a workload was admitted by wants its end."""
+
+    workload: WorkloadId
+    key: KeyId
+
+
+@attrs.frozen
 class FailAttempt:
     """A gateway gives a grant back and asks for another replica."""
 
@@ -127,6 +135,7 @@ Command: TypeAlias = (
     | OpenSession
     | AdmitWorkload
     | SettleWorkload
+    | CancelWorkload
     | FailAttempt
     | BeginDrain
     | Tick

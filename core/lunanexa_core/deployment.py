@@ -3,6 +3,7 @@
 import attrs
 
 from lunanexa_core.ids import Alias, AssignmentId, DeploymentId, NodeId
+from lunanexa_core.workload import DataClass, Dialect
 
 
 @attrs.frozen(kw_only=True)
@@ -23,10 +24,18 @@ class EngineSpec:
     slots: int = 4
     """Requests that the engine works on at once; the gateway never grants more."""
     context_tokens: int | None = None
+    dialects: tuple[Dialect, ...] | None = None
+    """What it answers, where that is known better than its driver can; ``None``: what the driver says."""
     start_timeout_ms: int = 600_000
     stop_timeout_ms: int = 10_000
     restart_budget: int = 5
     """Crashes in a row before the replica is Failed; a run of ten minutes earns a fresh budget."""
+    memory_mib: int | None = None
+    """Memory of the machine that must be available before a start; ``None``: none is waited for."""
+    memory_wait_ms: int = 120_000
+    """How long one start waits for ``memory_mib``; then it has failed, as by a crash."""
+    memory_limit_mib: int | None = None
+    """What the engine's processes may hold together; an engine that holds more is drained and restarted."""
 
 
 @attrs.frozen(kw_only=True)
@@ -39,6 +48,8 @@ class DeploymentSpec:
     replicas: int = 1
     allow_declared: bool = False
     """Whether a replica whose identity is only declared (a remote URL) may be routed to."""
+    data_class_max: DataClass = DataClass.RESTRICTED
+    """The most restricted data that may be sent to it."""
 
 
 @attrs.frozen(kw_only=True)

@@ -141,6 +141,13 @@ class WorkloadSettled:
     receipt: Receipt
 
 
+@attrs.frozen
+class BindingsEnded:
+    """These idempotency keys are free again."""
+
+    keys: tuple[str, ...]
+
+
 Event: TypeAlias = (
     ClusterCreated
     | EpochBegan
@@ -157,6 +164,7 @@ Event: TypeAlias = (
     | ReplicaChanged
     | WorkloadAdmitted
     | WorkloadSettled
+    | BindingsEnded
 )
 
 
@@ -191,6 +199,7 @@ KINDS: Final = (
     _kind("replica.changed", ReplicaChanged, lambda event: event.report.assignment),
     _kind("workload.admitted", WorkloadAdmitted, lambda event: event.request.workload, Chain.LEDGER),
     _kind("workload.settled", WorkloadSettled, lambda event: event.receipt.workload, Chain.LEDGER),
+    _kind("bindings.ended", BindingsEnded, lambda _event: "bindings", Chain.LEDGER),
 )
 
 KIND_OF_TYPE: Final = {kind.type: kind for kind in KINDS}

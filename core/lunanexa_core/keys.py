@@ -8,6 +8,7 @@ from typing import Final
 import attrs
 
 from lunanexa_core.ids import Alias, KeyId, TenantId
+from lunanexa_core.workload import DataClass, Priority
 
 MIN_SECRET_CHARACTERS: Final = 32
 API_KEY_PREFIX: Final = "lnx_"
@@ -40,6 +41,8 @@ class ApiKey:
     name: str | None = None
     """What people call it."""
     created_wall_ms: int | None = None
+    priority_max: Priority = Priority.CRITICAL
+    data_class_max: DataClass = DataClass.RESTRICTED
 
     def expired(self, wall_ms: int) -> bool:
         """Whether its time is over."""

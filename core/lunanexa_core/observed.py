@@ -3,10 +3,13 @@
 ``apply`` never reads it. After a restart it begins empty, and nothing is served on what it does not know.
 """
 
+from collections.abc import Set
+
 import attrs
 
 from lunanexa_core.admission.queue import ServiceQueue
 from lunanexa_core.ids import AssignmentId, BootId, DeploymentId, NodeId, SessionId, StartId, WorkloadId
+from lunanexa_core.routing.decision import DECISIONS_KEPT, RoutingDecision
 from lunanexa_core.southbound.heartbeat import Heartbeat, ReplicaReport
 
 
@@ -31,9 +34,12 @@ class Held:
 
 @attrs.define(kw_only=True)
 class Observed:
-    """Everything volatile. ``began_mono_ms`` is when this leader began: nothing is lost before a lease from then."""
+    """Everything volatile. ``began_mono_ms`` is when this leader began: nothing is lost before a lease from then.
+    What the fleet has no more is dropped with a tick, so that no table outgrows it."""
 
     began_mono_ms: int
+    stood_still_until_mono_ms: int = 0
+    """When the kernel last went on after it had done nothing for a while."""
     draining: bool = False
     admissions: int = 0
     sessions: dict[SessionId, int] = attrs.Factory(dict)
@@ -51,6 +57,16 @@ class Observed:
     slots_held: dict[StartId, int] = attrs.Factory(dict)
     released_mono_ms: dict[StartId, int] = attrs.Factory(dict)
     """When a slot of each start was last given back; older ones than a reading may be are dropped."""
+
+    decisions: dict[WorkloadId, RoutingDecision] = attrs.Factory(dict)
+    """The last decision on each workload, oldest first, :data:`DECISIONS_KEPT` at most."""
+
+    def decided(self, decision: RoutingDecision) -> None:
+        """Keeps a decision, and the newest others."""
+        self.decisions.pop(decision.workload, None)
+        self.decisions[decision.workload] = decision
+        if len(self.decisions) > DECISIONS_KEPT:
+            del self.decisions[next(iter(self.decisions))]
 
     def queue(self, deployment: DeploymentId) -> ServiceQueue:
         """The queue of a service, made at its first use."""
@@ -74,8 +90,10 @@ class Observed:
                 del self.slots_held[held.start]
         return held
 
-    def stood_still(self, by_ms: int) -> None:
+    def stood_still(self, by_ms: int, now_mono_ms: int) -> None:
         """Time in which the kernel itself did nothing (suspend, stall) counts against no gateway and no node."""
+        self.began_mono_ms += by_ms
+        self.stood_still_until_mono_ms = now_mono_ms
         self.sessions = {session: until + by_ms for session, until in self.sessions.items()}
         self.nodes = {
             node: attrs.evolve(reading, arrived_mono_ms=reading.arrived_mono_ms + by_ms)
@@ -86,6 +104,23 @@ class Observed:
         """No session lapses before then: for as long as nobody could renew one, its silence said nothing."""
         for session, until in self.sessions.items():
             self.sessions[session] = max(until, until_mono_ms)
+
+    def drop_outdated(self, now_mono_ms: int, *, reading_fresh_ms: int) -> None:
+        """Drops the sessions that have lapsed and the releases that are older than any reading counts."""
+        self.sessions = {session: until for session, until in self.sessions.items() if until > now_mono_ms}
+        past_ms = now_mono_ms - reading_fresh_ms
+        self.released_mono_ms = {start: at for start, at in self.released_mono_ms.items() if at >= past_ms}
+
+    def keep_only(self, *, assignments: Set[AssignmentId], deployments: Set[DeploymentId]) -> None:
+        """Drops what is known of every other assignment and deployment; a queue once nobody waits in it."""
+        for by_assignment in (self.replicas, self.read_mono_ms):
+            for assignment in by_assignment.keys() - assignments:
+                del by_assignment[assignment]
+        for deployment in self.service_ms.keys() - deployments:
+            del self.service_ms[deployment]
+        for deployment in self.queues.keys() - deployments:
+            if not self.queues[deployment]:
+                del self.queues[deployment]
 
     def forget(self, workload: WorkloadId) -> None:
         """Releases everything that a workload held here: its slot, its place and its times."""

@@ -47,6 +47,10 @@ class Outcome(enum.Enum):
     DEADLINE_EXCEEDED = "deadline_exceeded"
     INTERNAL = "internal"
 
+    @property
+    def row(self) -> "OutcomeRow":
+        return TABLE[self]
+
 
 class WebSocketFrame(enum.Enum):
     """The server frame that tells a WebSocket client of an outcome."""
@@ -131,10 +135,12 @@ class Refusal:
     retry_after_ms: int | None = None
     allowances: Allowances = UNLIMITED
     """What is left of the limits that refused."""
+    receipt: JsonValue = None
+    """Of the workload that stands in the way, where that has ended."""
 
     @property
     def row(self) -> OutcomeRow:
-        return TABLE[self.outcome]
+        return self.outcome.row
 
     @property
     def wait_ms(self) -> int | None:
@@ -144,6 +150,7 @@ class Refusal:
 
 def error_document(refusal: Refusal, request_id: str) -> dict[str, JsonValue]:
     """The one error shape of every surface."""
+    receipt: dict[str, JsonValue] = {} if refusal.receipt is None else {"receipt": refusal.receipt}
     return {
         "error": {
             "message": refusal.message,
@@ -152,5 +159,6 @@ def error_document(refusal: Refusal, request_id: str) -> dict[str, JsonValue]:
             "code": refusal.outcome.value,
             "retryable": refusal.row.retry,
             "request_id": request_id,
+            **receipt,
         }
     }

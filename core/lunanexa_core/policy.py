@@ -1,12 +1,23 @@
 """The numbers that the kernel's rules go by. One value, read once at start."""
 
+from typing import Final
+
 import attrs
+
+RETAIN_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Room for kept answers, where the operator does not say."""
 
 
 @attrs.frozen(kw_only=True)
 class Policy:
     """All in milliseconds or counts."""
 
+    idempotency_ms: int = 86_400_000
+    """An idempotency key stays bound for so long after its workload has ended."""
+    bindings_max: int = 100_000
+    """Idempotency keys of one tenant that may be bound at once."""
+    retain_ms_max: int = 86_400_000
+    """The longest that an answer may be kept for its idempotency key; 0: none is kept."""
     queue_requests_max: int = 256
     """Waiters of one service beyond its slots; one more is refused ``queue_full``."""
     queue_wait_ms: int = 60_000
@@ -15,6 +26,9 @@ class Policy:
     """A waiter's band rises by one for each of these that it has waited, so that none starves."""
     session_lease_ms: int = 10_000
     """A gateway's session lapses this long after its last renewal."""
+    overdue_ms: int = 30_000
+    """So long after its deadline a workload that its gateway has not settled is settled in its place: longer than
+    a gateway takes to end a request and to hand its settlement over."""
     node_suspect_ms: int = 6_000
     """Three heartbeats of two seconds missed."""
     node_lease_ms: int = 10_000

@@ -6,6 +6,7 @@ Nobody keeps a reference to a table across an ``await``; the values themselves m
 import attrs
 
 from lunanexa_core.admission.windows import KeyWindows
+from lunanexa_core.binding import Binding
 from lunanexa_core.deployment import Assignment, Deployment
 from lunanexa_core.events import Liveness
 from lunanexa_core.ids import (
@@ -22,7 +23,7 @@ from lunanexa_core.ids import (
 from lunanexa_core.keys import ApiKey
 from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.southbound.heartbeat import ReplicaReport
-from lunanexa_core.workload import Receipt, Usage, WorkloadRequest, WorkloadState
+from lunanexa_core.workload import LedgerPlace, Receipt, Usage, WorkloadRequest, WorkloadState
 
 RECENT_RECEIPTS = 1_024
 """Receipts kept in memory for lists and for late settlements; all of them are in the ledger."""
@@ -98,7 +99,14 @@ class State:
     open: dict[WorkloadId, OpenWorkload] = attrs.Factory(dict)
     open_of_key: dict[KeyId, int] = attrs.Factory(dict)
     open_of_deployment: dict[DeploymentId, int] = attrs.Factory(dict)
+    admitted: dict[WorkloadId, int] = attrs.Factory(dict)
+    """The ledger's sequence of each admission, as long as the workload is open or its receipt at hand: their order."""
     receipts: dict[WorkloadId, Receipt] = attrs.Factory(dict)
+    places: dict[WorkloadId, LedgerPlace] = attrs.Factory(dict)
+    """Where those receipts stand in the ledger."""
+    bindings: dict[str, Binding] = attrs.Factory(dict)
+    """By idempotency key and tenant (:func:`~lunanexa_core.binding.bound_key`), in the order of ``since_wall_ms``."""
+    bindings_of_tenant: dict[TenantId, int] = attrs.Factory(dict)
     totals: dict[TenantId, Totals] = attrs.Factory(dict)
     totals_of_key: dict[KeyId, Totals] = attrs.Factory(dict)
     """Of keys in force alone."""

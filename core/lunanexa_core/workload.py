@@ -14,6 +14,13 @@ class Dialect(enum.Enum):
     CHAT = "chat/completions"
     COMPLETIONS = "completions"
     EMBEDDINGS = "embeddings"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
+    """Anthropic's."""
+    RERANK = "rerank"
+    AUDIO_SPEECH = "audio/speech"
+    AUDIO_TRANSCRIPTIONS = "audio/transcriptions"
+    AUDIO_TRANSLATIONS = "audio/translations"
 
     @property
     def path(self) -> str:
@@ -31,6 +38,19 @@ class Priority(enum.Enum):
     @property
     def band(self) -> int:
         return list(Priority).index(self)
+
+
+class DataClass(enum.Enum):
+    """How far data may travel, least restricted first."""
+
+    PUBLIC = "Public"
+    INTERNAL = "Internal"
+    CONFIDENTIAL = "Confidential"
+    RESTRICTED = "Restricted"
+
+    @property
+    def rank(self) -> int:
+        return list(DataClass).index(self)
 
 
 @attrs.frozen(kw_only=True)
@@ -69,6 +89,15 @@ class WorkloadRequest:
     priority: Priority = Priority.NORMAL
     deadline_ms: int
     """Budget from arrival: queue and run together."""
+    tenant: TenantId | None = None
+    """Whose the caller says that it is."""
+    classification: DataClass = DataClass.INTERNAL
+    retain_ms: int | None = None
+    """For how long the answer may be kept for its idempotency key."""
+    idempotency: str | None = None
+    """SHA-256 (hex) of the caller's idempotency key; once admitted, of that and the tenant."""
+    binding: str | None = None
+    """SHA-256 (hex) of route, content type and raw body, where there is such a key."""
 
 
 class WorkloadState(enum.Enum):
@@ -103,12 +132,14 @@ class Settlement:
     outcome: Outcome | None
     """``None``: the engine's answer was relayed whole (its own 4xx included)."""
     detail: str | None = None
-    """A short fixed reason for operators (``gateway_lost``, ``controller_restarted``, ``engine_cut``…)."""
+    """A short fixed reason for operators (``gateway_lost``, ``overdue``, ``engine_cut``…)."""
     usage: Usage = Usage()
     queue_ms: int = 0
     first_output_ms: int | None = None
     total_ms: int = 0
     attempts: tuple[Attempt, ...] = ()
+    kept: bool = False
+    """Whether the answer was put aside for its idempotency key."""
 
 
 @attrs.frozen(kw_only=True)
@@ -133,3 +164,20 @@ class Receipt:
                 return WorkloadState.CANCELLED
             case _:
                 return WorkloadState.FAILED
+
+
+@attrs.frozen(kw_only=True)
+class LedgerPlace:
+    """Where a record stands in the ledger. Hashes are SHA-256, hex."""
+
+    sequence: int
+    previous: str
+    hash: str
+
+
+@attrs.frozen
+class LedgerReceipt:
+    """A receipt and where it stands."""
+
+    receipt: Receipt
+    place: LedgerPlace

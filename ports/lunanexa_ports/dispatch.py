@@ -14,7 +14,7 @@ import attrs
 from lunanexa_core.allowance import UNLIMITED, Allowances
 from lunanexa_core.ids import Alias, DeploymentId, SessionId, StartId, WorkloadId
 from lunanexa_core.outcomes import Refusal
-from lunanexa_core.workload import Attempt, Receipt, Settlement, WorkloadRequest
+from lunanexa_core.workload import Attempt, LedgerReceipt, Settlement, WorkloadRequest
 
 
 @attrs.frozen(kw_only=True)
@@ -23,8 +23,17 @@ class Admitted:
 
     workload: WorkloadId
     deployment: DeploymentId
+    place: int = 0
+    """Waiters before it; 0 is next, or granted already."""
     allowances: Allowances = UNLIMITED
     """What is left of the key's limits after this admission."""
+
+
+@attrs.frozen
+class Repeated:
+    """The idempotency key stands for this workload, which has ended and whose answer was kept. Nothing was admitted."""
+
+    record: LedgerReceipt
 
 
 @attrs.frozen
@@ -60,9 +69,14 @@ class Watch(Protocol):
 
     @abstractmethod
     def on_void(self, tell: Callable[[Refusal], None]) -> None:
-        """Has ``tell`` called when the workload's key is in force no more (revoked, expired): at once if that is
-        so already, at any time while the watch is open, and not after it. The gateway then closes the engine's
-        socket and settles with this refusal. ``tell`` never waits and may be called again."""
+        """Has ``tell`` called when the workload must end, because its key is in force no more (revoked, expired) or
+        its caller cancelled it: at once if that is so already, at any time while the watch is open, and not after
+        it. The gateway then closes the engine's socket and settles with this refusal. ``tell`` never waits and may
+        be called again."""
+
+    @abstractmethod
+    def output_began(self) -> None:
+        """A stream's first output is on its way to the client."""
 
 
 @attrs.frozen(kw_only=True)
@@ -78,7 +92,8 @@ class ModelCard:
 
 class Dispatch(Protocol):
     """The kernel's face to gateways. Each method raises
-    :class:`~lunanexa_ports.errors.PortUnavailable` only when the kernel is gone."""
+    :class:`~lunanexa_ports.errors.PortUnavailable` only when the kernel is gone; ``admit`` also when the receipt of
+    what a request repeats can't be read."""
 
     @abstractmethod
     async def open_session(self, session: SessionId) -> int:
@@ -90,9 +105,9 @@ class Dispatch(Protocol):
         """Why this key may not ask for inference at all, before a body is read for it. ``admit`` checks again."""
 
     @abstractmethod
-    async def admit(self, request: WorkloadRequest) -> Admitted | Refusal:
-        """Checks key, alias, limits and queue, takes one reservation, all or nothing, and returns when the
-        admission is durable. After a refusal nothing is held. Shielded: a caller that is cancelled inside
+    async def admit(self, request: WorkloadRequest) -> Admitted | Repeated | Refusal:
+        """Checks key, alias, idempotency, limits and queue, takes one reservation, all or nothing, and returns when
+        the admission is durable. After a refusal nothing is held. Shielded: a caller that is cancelled inside
         must settle what it may have admitted (``settle`` of an unknown workload is harmless)."""
 
     @abstractmethod
@@ -107,7 +122,7 @@ class Dispatch(Protocol):
         ``watch``: a grant, or a refusal when there is no other."""
 
     @abstractmethod
-    async def settle(self, settlement: Settlement) -> Receipt | None:
+    async def settle(self, settlement: Settlement) -> LedgerReceipt | None:
         """Ends a workload: releases everything it held and makes its receipt durable. The first settlement
         wins; a later one gets the first's receipt (``None`` for a workload that never was). Until it is
         durable the caller waits."""

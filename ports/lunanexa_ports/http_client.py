@@ -7,13 +7,15 @@ command line uses it. It knows nothing of JSON or SSE: bytes pass through.
 from abc import abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
 
 from lunanexa_ports.errors import PortUnavailable
 
 Headers = tuple[tuple[bytes, bytes], ...]
+IDEMPOTENT: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"))
+"""Methods that do the same when they are done twice (RFC 9110, section 9.2.2)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -27,9 +29,16 @@ class HttpRequest:
     target: str
     headers: Headers = ()
     body: bytes = b""
+    more: tuple[bytes | memoryview, ...] = ()
+    """Goes on the body. Sent as it lies: a large body need not be joined."""
     connect_timeout_ms: int = 5_000
     head_timeout_ms: int | None = None
     """Time from the sent request to the response head; ``None`` leaves it to the caller's scope."""
+
+    @property
+    def body_bytes(self) -> int:
+        """The length of the whole body."""
+        return len(self.body) + sum(map(len, self.more))
 
 
 class HttpUnreachable(PortUnavailable):
@@ -79,10 +88,12 @@ class HttpClient(Protocol):
 
         Leaving the context before the body's end, by error or by cancellation, closes the socket at
         once (the server sees the departure); after its end the connection returns to the pool. A
-        pooled connection that the server closed meanwhile is replaced, invisibly, as long as no byte
-        of an answer was read. An early answer (413 before the body was sent) is returned like any
-        other. The pool's limit counts exchanges in progress too: a caller over it waits, within its
-        own cancel scope. Raises :class:`HttpUnreachable`, :class:`HttpBroken`."""
+        pooled connection that the server closed meanwhile is replaced, invisibly, when nothing of the
+        request was written to it; for an :data:`IDEMPOTENT` method also when it ends, soon, without a
+        byte of an answer. Any other request that a server may have taken is never sent twice. An early
+        answer (413 before the body was sent) is returned like any other. The pool's limit counts
+        exchanges in progress too: a caller over it waits, within its own cancel scope. Raises
+        :class:`HttpUnreachable`, :class:`HttpBroken`."""
 
     @abstractmethod
     async def aclose(self) -> None:

@@ -14,6 +14,11 @@ class OperatorPlane(Protocol):
     """What operators see and do. Each method answers 401/403 as a refusal when the token does not allow it."""
 
     @abstractmethod
+    async def authorise(self, token: str | None) -> Refusal | None:
+        """Why a token may do nothing at all here, on this plane and on :class:`KeyPlane`. Asked before anything of a
+        request but its head is read; each method still asks for the role that it needs."""
+
+    @abstractmethod
     async def status(self, token: str | None) -> JsonValue | Refusal:
         """One page of everything: cluster, nodes, deployments, replicas, queues, usage, last receipts."""
 

@@ -16,17 +16,20 @@ from lunanexa_core.admission.windows import BUCKET_MS, WINDOW_MS, KeyWindows
 from lunanexa_core.journal import Row
 from lunanexa_core.southbound.heartbeat import IdentityGrade
 from lunanexa_core.state import State
+from lunanexa_core.time import SLEW_PER_MILLE
 from lunanexa_simulation.sight import Sight
 from lunanexa_simulation.verdicts import SafetyBroken
 
 Invariant: TypeAlias = Callable[[Sight], str | None]
 
 ATTEMPTS_MAX: Final = 2
+_ROUNDING_MS: Final = 2
 
 
 def one_receipt(sight: Sight) -> str | None:
     """Each admitted workload has one receipt at most, of two attempts at most, and is open until then."""
-    for workload, receipts in sight.shadow.receipts.items():
+    for workload in sight.shadow.news:
+        receipts = sight.shadow.receipts[workload]
         if len(receipts) > 1:
             return f"{workload} has {len(receipts)} receipts"
         if workload not in sight.shadow.admitted:
@@ -36,10 +39,9 @@ def one_receipt(sight: Sight) -> str | None:
             return f"{workload} had {len(attempts)} attempts"
         if sum(attempt.failure is None for attempt in attempts) > 1:
             return f"{workload} has more than one attempt whose output counts"
-    if sight.kernel is not None:
-        pending = sight.shadow.admitted - sight.shadow.receipts.keys()
-        if pending != sight.kernel.state.open.keys():
-            return f"open and without receipt differ in {sorted(pending ^ sight.kernel.state.open.keys())}"
+    sight.shadow.news.clear()
+    if sight.kernel is not None and sight.shadow.open != sight.kernel.state.open.keys():
+        return f"open and without receipt differ in {sorted(sight.shadow.open ^ sight.kernel.state.open.keys())}"
     return None
 
 
@@ -119,7 +121,7 @@ def fences_never_fall(sight: Sight) -> str | None:
 
 
 def chains_verify(sight: Sight) -> str | None:
-    """Every committed row stands in its chain, and the kernel's head is where the rows end."""
+    """Every committed row stands in its chain and in time, and the kernel's head is where the rows end."""
     if sight.shadow.fault is not None:
         return sight.shadow.fault
     kernel = sight.kernel
@@ -128,11 +130,34 @@ def chains_verify(sight: Sight) -> str | None:
     return None
 
 
+def time_is_steady(sight: Sight) -> str | None:
+    """The time that goes into rows leans towards the wall clock by a tenth at most, however that is set."""
+    if sight.kernel is None:
+        return None
+    now = sight.kernel.now()
+    if sight.paced is None or sight.paced[0] is not sight.kernel:
+        sight.paced = (sight.kernel, now)
+    began = sight.paced[1]
+    passed_ms, told_ms = now.mono_ms - began.mono_ms, now.wall_ms - began.wall_ms
+    lean_ms = passed_ms * SLEW_PER_MILLE // 1_000 + _ROUNDING_MS
+    if abs(told_ms - passed_ms) > lean_ms:
+        return f"{told_ms} ms are told while {passed_ms} ms passed"
+    return None
+
+
 def shadow_equals_live(sight: Sight) -> str | None:
     """A state fed with committed events alone is the live one."""
     if sight.kernel is None:
         return None
-    return _difference(sight.shadow.replay.state, sight.kernel.state)
+    shadow, live = sight.shadow.replay.state, sight.kernel.state
+    difference = _difference(shadow, live)
+    if difference is None:
+        # What is equal and frozen may as well be the same: the next comparison of all receipts is a look at each.
+        for workload in reversed(live.receipts):
+            if shadow.receipts[workload] is live.receipts[workload]:
+                break
+            shadow.receipts[workload] = live.receipts[workload]
+    return difference
 
 
 def granted_newest_only(sight: Sight) -> str | None:
@@ -177,6 +202,7 @@ def no_secret_shown(sight: Sight) -> str | None:
 
 INVARIANTS: Final[Sequence[Invariant]] = (
     chains_verify,
+    time_is_steady,
     shadow_equals_live,
     one_receipt,
     counters_add_up,

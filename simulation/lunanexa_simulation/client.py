@@ -51,6 +51,8 @@ class Answer:
     usage: Mapping[str, int] | None = None
     retry_after_s: int | None = None
     """What ``Retry-After`` of a refusal said."""
+    replayed: bool = False
+    """Whether it was kept and given again."""
 
 
 class Oracle:
@@ -117,9 +119,13 @@ class Client:
         self.begun = 0
         """Streams that have brought text so far."""
 
-    async def chat(self, body: Mapping[str, Any], *, deadline_ms: int | None = None) -> Answer:
+    async def chat(
+        self, body: Mapping[str, Any], *, deadline_ms: int | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
         """One chat request, unary or streamed as ``body`` says."""
         request = self._request("POST", "/v1/chat/completions", self._api_key, body)
+        more = tuple((name.encode(), value.encode()) for name, value in (headers or {}).items())
+        request = attrs.evolve(request, headers=(*request.headers, *more))
         if deadline_ms is not None:
             told_ms = str(deadline_ms).encode()
             request = attrs.evolve(request, headers=(*request.headers, (b"x-lunanexa-deadline-ms", told_ms)))
@@ -177,6 +183,7 @@ class Client:
             text=document["choices"][0]["message"]["content"],
             usage=document["usage"],
             workload=workload,
+            replayed=_replayed(response),
         )
 
     async def _read_stream(self, response: HttpResponse) -> Answer:
@@ -202,7 +209,12 @@ class Client:
             error=stream.error,
             usage=stream.usage,
             workload=_workload(response),
+            replayed=_replayed(response),
         )
+
+
+def _replayed(response: HttpResponse) -> bool:
+    return (b"x-lunanexa-replayed", b"true") in response.headers
 
 
 def _workload(response: HttpResponse) -> str | None:

@@ -38,6 +38,10 @@ class SimulatedClock(Clock):
         now = self.now()
         self._anchor(Instant(mono_ms=now.mono_ms, wall_ms=now.wall_ms + by_ms))
 
+    def reboot(self) -> None:
+        """The machine starts anew: the monotonic clock begins at nothing, the wall clock goes on."""
+        self._anchor(Instant(mono_ms=0, wall_ms=self.now().wall_ms))
+
     def _anchor(self, reading: Instant) -> None:
         self._at_anchor = reading
         self._anchor_ms = self._trio_ms()

@@ -7,11 +7,14 @@ import trio
 from lunanexa_adapters.asgi.control import build_control_app
 from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
 from lunanexa_adapters.asgi.root import Root
+from lunanexa_adapters.websocket.application import WebSocketPlane
 from lunanexa_apps.controller.gateway.service import Gateway
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.service import Controller, ControllerPorts, run_controller
 from lunanexa_core.ids import SessionId
+from lunanexa_core.policy import RETAIN_BYTES_MAX
 from lunanexa_ports.clock import Clock
+from lunanexa_simulation.answers import SimulatedAnswers
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
 from lunanexa_simulation.ids import SimulatedIds
@@ -122,6 +125,7 @@ class ControllerHost:
         self, controller: Controller, ids: SimulatedIds, process: ProcessLife, task_status: trio.TaskStatus[None]
     ) -> None:
         assert self._client is not None
+        session = SessionId(ids.new("ses"))
         gateway = Gateway(
             dispatch=controller.dispatch,
             client=self._client,
@@ -129,12 +133,22 @@ class ControllerHost:
             ids=ids,
             metrics=self.metrics,
             workers=SimulatedWorkers(),
-            session=SessionId(ids.new("ses")),
+            session=session,
+            answers=SimulatedAnswers(self._mount, RETAIN_BYTES_MAX),
             settings=self._installation.gateway,
+        )
+        stream = WebSocketPlane(
+            gateway=gateway,
+            workloads=controller.workloads,
+            ids=ids,
+            clock=self._clock,
+            metrics=self.metrics,
+            session=session,
         )
         root = Root(
             data_plane=DataPlane(
                 gateway=gateway,
+                workloads=controller.workloads,
                 health=controller.operator,
                 metrics=self.metrics,
                 ids=ids,
@@ -142,14 +156,20 @@ class ControllerHost:
                 settings=DataPlaneSettings(version="simulated"),
             ),
             control=build_control_app(
-                operator=controller.operator, keys=controller.keys, nodes=controller.nodes, ids=ids
+                operator=controller.operator,
+                keys=controller.keys,
+                insight=controller.insight,
+                nodes=controller.nodes,
+                ids=ids,
             ),
+            stream=stream,
             ids=ids,
         )
         controller.kernel.listeners.append(self._sight.grants)
         self._kernel = self._sight.kernel = controller.kernel
         async with trio.open_nursery() as nursery:
             await nursery.start(gateway.run)
+            await nursery.start(stream.run)
             self._network.listen(HOST, PORT, process.guard(root))
             task_status.started()
             await process.stop.wait()

@@ -41,6 +41,7 @@ def engine_program(network: SimulatedNetwork, clock: Clock) -> Program:
             new_id=_numbered(process),
             end_process=lambda status: process.crash(code=status),
         )
+        process.leaked_mib = lambda: app.faults.leaked_mib
         at_start = app.faults.of_process(FaultKind.EXIT_AT_START)
         if at_start is not None:
             process.print("told to exit at the start")

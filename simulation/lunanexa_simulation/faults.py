@@ -1,6 +1,10 @@
 """What may befall a world, each as one call, and each a line of its trace."""
 
+import enum
+
 from lunanexa_core.ids import StartId
+from lunanexa_simulation.clock import SimulatedClock
+from lunanexa_simulation.controller_host import HOST
 from lunanexa_simulation.processes import SIGKILL
 from lunanexa_simulation.world import World
 
@@ -26,3 +30,56 @@ def crash_engine(world: World, start: StartId, number: int = 0) -> None:
     assert process is not None, f"{start} does not run"
     world.trace(f"{node.name}: engine {start} is killed")
     process.crash(signal=SIGKILL)
+
+
+def reboot_node(world: World, number: int = 0, *, keep_unsynced: bool = False) -> None:
+    """Power loss of one node; it comes up again without an agent."""
+    node = world.nodes[number]
+    world.trace(f"{node.name}: the machine reboots")
+    node.reboot(keep_unsynced=keep_unsynced)
+
+
+class Way(enum.Enum):
+    """Which packets between a node and the controller are lost."""
+
+    BOTH = "in both ways"
+    TO_CONTROLLER = "towards the controller"
+    TO_NODE = "towards the node"
+
+
+def part(world: World, number: int, way: Way) -> None:
+    """Agent and controller don't hear each other any more. Engines listen elsewhere: requests still reach them."""
+    node = world.nodes[number].name
+    world.trace(f"{node}: nothing passes {way.value}")
+    if way is not Way.TO_NODE:
+        world.network.block(node, HOST)
+    if way is not Way.TO_CONTROLLER:
+        world.network.block(HOST, node)
+
+
+def join(world: World, number: int) -> None:
+    """The end of :func:`part`; what was held back on the way arrives now."""
+    node = world.nodes[number].name
+    world.trace(f"{node}: everything passes again")
+    world.network.heal(node, HOST)
+    world.network.heal(HOST, node)
+
+
+def slow_link(world: World, number: int, latency_ms: tuple[int, int]) -> None:
+    """From now on packets between a node and the controller take so long, each way."""
+    node = world.nodes[number].name
+    world.trace(f"{node}: packets take {latency_ms[0]} to {latency_ms[1]} ms")
+    world.network.set_latency(node, HOST, latency_ms)
+    world.network.set_latency(HOST, node, latency_ms)
+
+
+def jump_clock(world: World, name: str, clock: SimulatedClock, by_ms: int) -> None:
+    """Somebody sets the wall clock of the machine ``name``."""
+    world.trace(f"{name}: the clock jumps by {by_ms} ms")
+    clock.jump_wall(by_ms)
+
+
+def run_clock(world: World, name: str, clock: SimulatedClock, rate_ppm: int) -> None:
+    """From now on the oscillator of the machine ``name`` is so many parts per million too fast."""
+    world.trace(f"{name}: the clock runs {rate_ppm} ppm fast")
+    clock.set_rate(rate_ppm)

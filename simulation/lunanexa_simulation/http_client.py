@@ -6,13 +6,25 @@ waiting for a slot, replacement of a closed one) is the same.
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Final
 
 import trio
 
-from lunanexa_ports.http_client import Headers, HttpBroken, HttpClient, HttpRequest, HttpResponse, HttpUnreachable
+from lunanexa_ports.http_client import (
+    IDEMPOTENT,
+    Headers,
+    HttpBroken,
+    HttpClient,
+    HttpRequest,
+    HttpResponse,
+    HttpUnreachable,
+)
 from lunanexa_simulation.http_network import Connection, End, Exchange, Head, SimulatedNetwork
 
 __all__ = ["SimulatedHttpClient", "SimulatedNetwork"]
+
+REPLACE_WINDOW_S: Final = 1.0
+"""As the real client's: who was busy with a request for longer has seen it."""
 
 
 class SimulatedHttpClient(HttpClient):
@@ -43,34 +55,64 @@ class SimulatedHttpClient(HttpClient):
 
     @asynccontextmanager
     async def _exchange(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
-        origin = (request.host, request.port)
-        async with self._slots.setdefault(origin, trio.Semaphore(self._limit)):
-            connection = await self._connection_to(request)
-            exchange = self._network.ask(connection, request)
-            self._exchanges[exchange] = None
+        async with self._slots.setdefault((request.host, request.port), trio.Semaphore(self._limit)):
+            exchange, head = await self._ask(request)
             try:
-                yield _SimulatedResponse(exchange, await _head_of(exchange, request))
+                yield _SimulatedResponse(exchange, head)
             finally:
-                del self._exchanges[exchange]
-                if exchange.leave():
-                    self._idle.setdefault(origin, []).append(connection)
-                else:
-                    connection.end()
+                self._leave(exchange, request)
 
-    async def _connection_to(self, request: HttpRequest) -> Connection:
+    async def _ask(self, request: HttpRequest) -> tuple[Exchange, Head]:
         self._refuse_when_closed()
+        pooled = self._pooled(request)
+        if pooled is not None:
+            replaced_until_s = trio.current_time() + REPLACE_WINDOW_S
+            try:
+                return await self._ask_on(pooled, request)
+            except _PeerEnded:
+                if request.method not in IDEMPOTENT or self._closed or trio.current_time() > replaced_until_s:
+                    raise
+        try:
+            fresh = await self._network.connect(self._host, request)
+            self._refuse_when_closed()
+        except HttpUnreachable as exc:
+            if pooled is None:
+                raise
+            raise HttpBroken(str(exc), head_seen=False) from exc
+        return await self._ask_on(fresh, request)
+
+    async def _ask_on(self, connection: Connection, request: HttpRequest) -> tuple[Exchange, Head]:
+        exchange = self._network.ask(connection, request)
+        self._exchanges[exchange] = None
+        try:
+            return exchange, await _head_of(exchange, request)
+        except BaseException:
+            self._leave(exchange, request)
+            raise
+
+    def _leave(self, exchange: Exchange, request: HttpRequest) -> None:
+        del self._exchanges[exchange]
+        if exchange.leave():
+            self._idle.setdefault((request.host, request.port), []).append(exchange.connection)
+        else:
+            exchange.connection.end()
+
+    def _pooled(self, request: HttpRequest) -> Connection | None:
+        """An idle connection that its server has not closed."""
         idle = self._idle.get((request.host, request.port), [])
         while idle:
             connection = idle.pop()
             if not connection.dead:
                 return connection
-        connection = await self._network.connect(self._host, request)
-        self._refuse_when_closed()
-        return connection
+        return None
 
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise HttpUnreachable("this client is closed")
+
+
+class _PeerEnded(HttpBroken):
+    """As in the real client: in contrast to a head that did not come in time."""
 
 
 class _SimulatedResponse(HttpResponse):
@@ -117,5 +159,5 @@ async def _head_of(exchange: Exchange, request: HttpRequest) -> Head:
         item = await exchange.next_item()
         if isinstance(item, Head):
             return item
-        raise HttpBroken("the connection ended before a response head", head_seen=False)
+        raise _PeerEnded("the connection ended before a response head", head_seen=False)
     raise HttpBroken(f"no response head within {request.head_timeout_ms} ms", head_seen=False)

@@ -6,8 +6,9 @@ back while a link is blocked and arrive after it heals, data sent before a proce
 end. Not simulated: bandwidth, and the kernel's giving up on a link that stays blocked.
 """
 
+from abc import abstractmethod
 from collections import deque
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 from urllib.parse import unquote
 
 import attrs
@@ -71,13 +72,25 @@ class _Link:
         await self.until(trio.current_time() + self.draw_latency_s())
 
 
+class Carried(Protocol):
+    """What runs on a connection of the network."""
+
+    @abstractmethod
+    async def serve(self) -> None:
+        """The server's side, to its end."""
+
+    @abstractmethod
+    def die(self) -> None:
+        """The server's process is dead."""
+
+
 @attrs.define(eq=False)
 class _Listener:
     host: str
     port: int
     app: AsgiApplication
     refusing: bool = False
-    exchanges: "dict[Exchange, None]" = attrs.Factory(dict)
+    exchanges: dict[Carried, None] = attrs.Factory(dict)
     connections: "dict[Connection, None]" = attrs.Factory(dict)
 
 
@@ -174,12 +187,17 @@ class SimulatedNetwork:
     def ask(self, connection: Connection, request: HttpRequest) -> "Exchange":
         source = connection.client[0]
         exchange = Exchange(connection, request, self.link(source, request.host), self.link(request.host, source))
-        connection.listener.exchanges[exchange] = None
-        self._nursery.start_soon(exchange.serve, name=f"{request.host}:{request.port} {request.target}")
+        self.carry(connection, exchange, request.target)
         return exchange
 
+    def carry(self, connection: Connection, exchange: Carried, target: str) -> None:
+        """Runs the server's side of ``exchange``."""
+        listener = connection.listener
+        listener.exchanges[exchange] = None
+        self._nursery.start_soon(exchange.serve, name=f"{listener.host}:{listener.port} {target}")
 
-class Exchange:
+
+class Exchange(Carried):
     """Both sides of one request: the application runs in the network's nursery, the client reads items."""
 
     def __init__(self, connection: Connection, request: HttpRequest, there: _Link, back: _Link) -> None:
@@ -188,7 +206,7 @@ class Exchange:
         self._there = there
         self._back = back
         self._scope = trio.CancelScope()
-        self._body = _pieces(request.body)
+        self._body = _pieces(b"".join((request.body, *request.more)))
         self._bodiless = request.method == "HEAD"
         self._started = False
         self._answered = trio.Event()
@@ -352,6 +370,6 @@ def _pieces(body: bytes) -> deque[bytes]:
 
 def _headers_of(request: HttpRequest) -> list[tuple[bytes, bytes]]:
     headers = [(b"host", f"{request.host}:{request.port}".encode("ascii")), *request.headers]
-    if request.body or request.method in ("POST", "PUT", "PATCH"):
-        headers.append((b"content-length", b"%d" % len(request.body)))
+    if request.body_bytes or request.method in ("POST", "PUT", "PATCH"):
+        headers.append((b"content-length", b"%d" % request.body_bytes))
     return headers

@@ -23,7 +23,13 @@ from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.life import ProcessLife
 from lunanexa_simulation.memory import SimulatedMemory
 from lunanexa_simulation.node_store import NodeStoreState, SimulatedNodeStore
-from lunanexa_simulation.processes import FIRST_PORT, SimulatedHost, SimulatedProcesses
+from lunanexa_simulation.processes import (
+    FIRST_PORT,
+    STRANGER,
+    SimulatedHost,
+    SimulatedProcess,
+    SimulatedProcesses,
+)
 from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
 
@@ -50,12 +56,12 @@ class NodeHost:
         self.name = name
         self.disk = SimulatedDisk()
         self.disk.faults.delay_ms = sync_ms
-        self.memory = SimulatedMemory(MEMORY_MIB, used_mib=8 * 1024)
         # Engines listen on loopback, of which the simulated network has one: each host has ports of its own.
         self.machine = SimulatedHost(nursery, name, first_port=FIRST_PORT + number * _PORTS_EACH)
         self.machine.faults.linger_ms = linger_ms
-        self._clock = SimulatedClock(mono_ms=number * 7_777_777, wall_ms=EPOCH_WALL_MS + number)
-        self.machine.programs[BINARY] = engine_program(network, self._clock)
+        self.memory = SimulatedMemory(MEMORY_MIB, used_mib=8 * 1024, held_mib=self.machine.held_mib)
+        self.clock = SimulatedClock(mono_ms=number * 7_777_777, wall_ms=EPOCH_WALL_MS + number)
+        self.machine.programs[BINARY] = engine_program(network, self.clock)
         self._nursery = nursery
         self._network = network
         self._streams = streams
@@ -72,10 +78,10 @@ class NodeHost:
         self._starts += 1
         agent = _Agent(self.disk.mount(), SimulatedHttpClient(self._network, self.name), self.machine.view())
         self._agent = agent
-        ids = SimulatedIds(self._streams.stream(f"{self.name}/{self._starts}/ids"), self._clock)
+        ids = SimulatedIds(self._streams.stream(f"{self.name}/{self._starts}/ids"), self.clock)
         ports = NodePorts(
             http=agent.http,
-            clock=self._clock,
+            clock=self.clock,
             ids=ids,
             store=SimulatedNodeStore(agent.mount),
             processes=agent.processes,
@@ -102,6 +108,20 @@ class NodeHost:
         agent.processes.die()
         agent.life.kill()
 
+    def reboot(self, *, keep_unsynced: bool = False) -> None:
+        """Power loss, and the machine comes up again without an agent: every process is gone, the disk holds what
+        was synced, the monotonic clock begins anew."""
+        self.disk.crash(keep_unsynced=keep_unsynced)
+        if self._agent is not None:
+            self.crash()
+        self.machine.reboot()
+        self.clock.reboot()
+
+    @property
+    def up(self) -> bool:
+        """Whether an agent runs."""
+        return self._agent is not None
+
     async def stop(self) -> None:
         """Has the agent stop its engines and end; returns when it is gone."""
         agent, self._agent = self._agent, None
@@ -116,8 +136,12 @@ class NodeHost:
     def running(self) -> Sequence[tuple[AssignmentId, StartId]]:
         """The engine processes that live, each with the assignment that its start was recorded for."""
         assignment_of = self._seen.assignments()
-        starts = [process.start for process in self.machine.living() if process.group == process.identity.pid]
+        starts = [process.start for process in self.engines() if process.group == process.identity.pid]
         return [(assignment_of.get(start, AssignmentId(f"nobody's {start}")), start) for start in starts]
+
+    def engines(self) -> Sequence[SimulatedProcess]:
+        """What lives of all that agents of this machine started."""
+        return [process for process in self.machine.living() if process.start != STRANGER]
 
     async def _run(
         self, agent: "_Agent", ports: NodePorts, settings: NodeSettings, *, task_status: trio.TaskStatus[NodeAgent]

@@ -23,6 +23,9 @@ FIRST_PORT: Final = 40_000
 LINE_CHARACTERS: Final = 400
 LOG_LINES: Final = 1_000
 
+STRANGER: Final = StartId("stranger")
+"""What a process that is none of ours goes by."""
+
 Program: TypeAlias = "Callable[[SimulatedProcess], Awaitable[int]]"
 """What a process does. It returns its exit code; SIGTERM ends it unless it said that it handles that itself
 (:attr:`SimulatedProcess.handles_terminate`); SIGKILL cancels it."""
@@ -41,6 +44,9 @@ class HostFaults:
     linger_ms: int = 0
     """How long a killed process stays in the kernel's hands before it is gone."""
     resident_mib: int | None = 64
+    """What each process holds beside what it leaks; ``None``: nobody can read it."""
+    release_ms: int = 0
+    """How long the machine takes to have the memory of a process back that is gone."""
 
 
 class SimulatedProcess:
@@ -58,6 +64,7 @@ class SimulatedProcess:
         self.exit: ProcessExit | None = None
         self.ended = trio.Event()
         self.hung = False
+        self.leaked_mib: Callable[[], int] = lambda: 0
         self.host = host
         self.log_name = log_name
         self._scope = trio.CancelScope()
@@ -124,6 +131,7 @@ class SimulatedProcess:
             await trio.sleep(self.host.faults.linger_ms / 1_000)
         self.exit = killed or ProcessExit(code=code)
         self.ended.set()
+        await self.host.release(self)
 
 
 class SimulatedHost:
@@ -138,6 +146,7 @@ class SimulatedHost:
         """Per start id who took it; ``None``: nobody yet."""
         self.processes: list[SimulatedProcess] = []
         self.nursery = nursery
+        self._releasing: set[SimulatedProcess] = set()
         self._name = name
         self._boots = 1
         self._pids = FIRST_PID
@@ -169,20 +178,37 @@ class SimulatedHost:
         alive = [process for process in self.processes if not process.ended.is_set()]
         return [process for process in alive if start is None or process.start == start]
 
+    def resident_mib(self, processes: "Sequence[SimulatedProcess]") -> int:
+        """What they hold together."""
+        return sum((self.faults.resident_mib or 0) + process.leaked_mib() for process in processes)
+
+    def held_mib(self) -> int:
+        """What processes keep of this machine's memory: those that live, and those it was not taken back from."""
+        return self.resident_mib([*self.living(), *self._releasing])
+
+    async def release(self, process: SimulatedProcess) -> None:
+        """Takes back the memory of a process that is gone; a machine that was off has none to take back."""
+        if process.identity.boot == self.boot:
+            self._releasing.add(process)
+        await trio.sleep(self.faults.release_ms / 1_000)
+        self._releasing.discard(process)
+
     def main_process(self, start: StartId) -> SimulatedProcess | None:
         """The living main process of a start, for fault plans."""
         return next((one for one in self.living(start) if one.group == one.identity.pid), None)
 
-    def reuse_pid(self, start: StartId) -> None:
-        """The number of an ended start now belongs to a stranger."""
+    def reuse_pid(self, start: StartId) -> SimulatedProcess:
+        """The number of an ended start now belongs to a stranger, which is returned."""
         identity = self.intents[start]
         assert identity is not None
         assert not self.living(start)
-        stranger = attrs.evolve(identity, start_ticks=identity.start_ticks + 1)
-        process = SimulatedProcess(self, StartId("stranger"), ("stranger",), {}, "stranger.log", None)
-        process.identity = stranger
-        process.group = stranger.pid
-        self.run(process, _until_killed)
+        # After a reboot ticks count from nothing, so that only the boot tells the two apart.
+        ticks = identity.start_ticks + (1 if identity.boot == self.boot else 0)
+        stranger = SimulatedProcess(self, STRANGER, ("stranger",), {}, "stranger.log", None)
+        stranger.identity = attrs.evolve(identity, boot=self.boot, start_ticks=ticks)
+        stranger.group = identity.pid
+        self.run(stranger, _until_killed)
+        return stranger
 
     def reboot(self) -> None:
         """Power loss: every process is gone at once; intents and logs are on the disk."""
@@ -191,6 +217,7 @@ class SimulatedHost:
             process.ended.set()
         self.processes.clear()
         self.listeners.clear()
+        self._releasing.clear()
         self._boots += 1
 
 
@@ -236,9 +263,9 @@ class SimulatedManaged(ManagedProcess):
             await process.ended.wait()
 
     def resident_mib(self) -> int | None:
-        each_mib = self._host.faults.resident_mib
         members = self.members()
-        return each_mib * len(members) if members and each_mib is not None else None
+        known = members and self._host.faults.resident_mib is not None
+        return self._host.resident_mib(members) if known else None
 
 
 class SimulatedProcesses(Processes):
@@ -321,10 +348,12 @@ class _Launch:
         self._order = order
 
     async def run(self) -> None:
-        host, order = self._host, self._order
+        host, order, boot = self._host, self._order, self._host.boot
         await trio.sleep(host.faults.spawn_ms / 1_000)
         program = host.programs.get(order.argv[0])
-        if host.faults.spawn_failures > 0:
+        if host.boot != boot:
+            self.problem = "the machine went with its launcher"
+        elif host.faults.spawn_failures > 0:
             host.faults.spawn_failures -= 1
             self.problem = "simulated failure"
         elif order.start not in host.intents:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from lunanexa_apps.controller.kernel import Kernel, KernelListener
+from lunanexa_apps.controller.kernel import Kernel
+from lunanexa_apps.controller.listener import KernelListener
 from lunanexa_apps.controller.replay import Replay
 from lunanexa_apps.controller.rows import from_row
 from lunanexa_core import events
@@ -16,9 +17,11 @@ from lunanexa_core.admission.limits import used_tokens
 from lunanexa_core.events import Event, Liveness
 from lunanexa_core.ids import AssignmentId, DeploymentId, KeyId, NodeId, StartId, WorkloadId
 from lunanexa_core.journal import Row
+from lunanexa_core.outcomes import Refusal
 from lunanexa_core.routing.pick import Denied, Granted
 from lunanexa_core.routing.routable import routable_replicas
 from lunanexa_core.southbound.heartbeat import ReplicaReport
+from lunanexa_core.time import Instant
 from lunanexa_core.workload import Receipt
 from lunanexa_ports.errors import PortFault
 
@@ -40,8 +43,14 @@ class Shadow:
     replay: Replay = attrs.Factory(Replay)
     admitted: set[WorkloadId] = attrs.Factory(set)
     receipts: dict[WorkloadId, list[Receipt]] = attrs.Factory(dict)
+    open: set[WorkloadId] = attrs.Factory(set)
+    """Admitted and without a receipt."""
+    news: list[WorkloadId] = attrs.Factory(list)
+    """Whose receipts nobody looked at yet."""
     taken: dict[WorkloadId, Taken] = attrs.Factory(dict)
     """In the order of admission, settled ones as they were settled."""
+    wall_ms: int = 0
+    """The time of the newest row."""
     fault: str | None = None
     """What was wrong with the first row that did not fit; nothing is fed after it."""
 
@@ -56,6 +65,8 @@ class Shadow:
                 return
             try:
                 self.replay.feed(row)
+                assert row.wall_ms >= self.wall_ms, f"its time is before {self.wall_ms}"
+                self.wall_ms = row.wall_ms
                 self._count(from_row(row), row.wall_ms)
             except (PortFault, AssertionError, KeyError) as error:
                 self.fault = f"row {row.sequence} ({row.action}): {type(error).__name__}: {error}"
@@ -63,11 +74,14 @@ class Shadow:
     def _count(self, event: Event, wall_ms: int) -> None:
         if isinstance(event, events.WorkloadAdmitted):
             self.admitted.add(event.request.workload)
+            self.open.add(event.request.workload)
             self.taken[event.request.workload] = Taken(
                 key=event.key, wall_ms=wall_ms, tokens=event.request.reserved_tokens
             )
         elif isinstance(event, events.WorkloadSettled):
             self.receipts.setdefault(event.receipt.workload, []).append(event.receipt)
+            self.open.discard(event.receipt.workload)
+            self.news.append(event.receipt.workload)
             used = used_tokens(event.receipt.settlement)
             taken = self.taken[event.receipt.workload]
             requests = 0 if used is None else 1
@@ -118,7 +132,7 @@ class GrantWatch(KernelListener):
     def place(self, workload: WorkloadId, place: int) -> None:
         """Nothing to respect."""
 
-    def voided(self, workload: WorkloadId) -> None:
+    def voided(self, workload: WorkloadId, refusal: Refusal) -> None:
         """Nothing to respect."""
 
 
@@ -153,6 +167,8 @@ class Sight:
     """What was planted, by name; it may be shown nowhere."""
     highest: dict[str, tuple[int, int]] = attrs.Factory(dict)
     """The highest (epoch, generation) of each machine that was seen so far."""
+    paced: tuple[Kernel, Instant] | None = None
+    """The kernel that serves, and its time when it was first looked at."""
     rows_read: int = 0
     """Up to where the rows were searched for secrets."""
 

@@ -35,6 +35,7 @@ from lunanexa_simulation.promises import Promises
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.sight import Sight
 from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
+from lunanexa_simulation.websocket_client import StreamCaller
 
 MODEL_ALIAS: Final = "tiny"
 SERVED_NAME: Final = "reference"
@@ -55,6 +56,9 @@ class WorldPlan:
     gateway: GatewaySettings = attrs.Factory(GatewaySettings)
     engine_arguments: tuple[str, ...] = ("--ttft-ms", "32", "--itl-ms", "16")
     engine_slots: int = 4
+    restart_budget: int = 5
+    engine_memory: Mapping[str, int] = attrs.Factory(dict)
+    """What the engine's specification says of memory, by member."""
     linger_ms: int = 3_000
     """How long a killed process stays in the kernel's hands."""
 
@@ -67,8 +71,8 @@ class World(Promises):
         self.plan = plan
         self._nursery = nursery
         self.network = SimulatedNetwork(nursery, run.streams, latency_ms=plan.latency_ms)
-        clock = SimulatedClock(mono_ms=1_000_000, wall_ms=EPOCH_WALL_MS)
-        ids = SimulatedIds(run.streams.stream("installation"), clock)
+        self.clock = SimulatedClock(mono_ms=1_000_000, wall_ms=EPOCH_WALL_MS)
+        ids = SimulatedIds(run.streams.stream("installation"), self.clock)
         names = [NodeId(f"sim-dgx-{number}") for number in range(1, plan.nodes + 1)]
         self.secrets = Secrets.draw(ids, names)
         keyring = SimulatedKeyring()
@@ -87,7 +91,7 @@ class World(Promises):
             nursery=nursery,
             network=self.network,
             streams=run.streams,
-            clock=clock,
+            clock=self.clock,
             installation=installation,
             disk=disk,
             sight=self.sight,
@@ -113,6 +117,9 @@ class World(Promises):
             api_key=self.secrets.api_key,
             trace=run.trace,
             name="client",
+        )
+        self.caller = StreamCaller(
+            self.network, host=HOST, port=PORT, api_key=self.secrets.api_key, trace=run.trace, name="caller"
         )
         self.oracle = Oracle(EngineSettings(names=(SERVED_NAME,)), MODEL)
         self.checkers = Checkers(self.sight, asked=run.asked)
@@ -146,13 +153,18 @@ class World(Promises):
         for node in self.nodes:
             await node.stop()
             self.trace(f"{node.name}: agent stopped")
-            self.check("a stopped agent leaves no engine", not node.machine.living(), node.running())
+            self.check("a stopped agent leaves no engine", not node.engines(), node.running())
         self.checkers.look_back()
         await self.controller.stop()
         self.trace("controller stopped")
 
-    async def deploy(self, *, replicas: int = 1) -> None:
-        """Deploys the reference engine, through the operator plane."""
+    async def deploy(self, *, replicas: int = 1, slots: int | None = None) -> None:
+        """Deploys the reference engine, through the operator plane; again: changes it."""
+        status, answer = await self.ask_to_deploy(replicas=replicas, slots=slots or self.plan.engine_slots)
+        self.check("the deployment is accepted", status == 200, answer)
+
+    async def ask_to_deploy(self, *, replicas: int, slots: int) -> tuple[int, Any]:
+        """The same, whatever the answer."""
         document = {
             "alias": MODEL_ALIAS,
             "replicas": replicas,
@@ -161,11 +173,12 @@ class World(Promises):
                 "served_name": SERVED_NAME,
                 "binary": BINARY,
                 "arguments": list(self.plan.engine_arguments),
-                "slots": self.plan.engine_slots,
+                "slots": slots,
+                "restart_budget": self.plan.restart_budget,
+                **self.plan.engine_memory,
             },
         }
-        status, answer = await self.operate("PUT", f"/admin/v1/deployments/{DEPLOYMENT}", document)
-        self.check("the deployment is accepted", status == 200, answer)
+        return await self.operate("PUT", f"/admin/v1/deployments/{DEPLOYMENT}", document)
 
     async def operate(self, method: str, target: str, body: object = None) -> tuple[int, Any]:
         """A call of the operator plane."""
@@ -191,13 +204,15 @@ class World(Promises):
         }
 
     @asynccontextmanager
-    async def streams(self, count: int, about: str) -> AsyncIterator[list[tuple[Mapping[str, Any], Answer]]]:
+    async def streams(
+        self, count: int, about: str, **more: object
+    ) -> AsyncIterator[list[tuple[Mapping[str, Any], Answer]]]:
         """``count`` streams that run inside: each has brought text when the block begins. After it the list holds
         what was asked and what came of it."""
         ended: list[tuple[Mapping[str, Any], Answer]] = []
 
         async def one(number: int) -> None:
-            body = self.prompt(f"{about} ({number})", stream=True)
+            body = self.prompt(f"{about} ({number})", stream=True, **more)
             ended.append((body, await self.client.chat(body)))
 
         async with trio.open_nursery() as nursery:

@@ -10,24 +10,27 @@ from trio.abc import Clock
 from lunanexa_adapters.asgi.control import ControlApp, build_control_app
 from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
 from lunanexa_adapters.asgi.root import Root
+from lunanexa_adapters.websocket.application import WebSocketPlane
+from lunanexa_apps.controller.insight import KernelInsight
 from lunanexa_apps.controller.keys import KernelKeys
 from lunanexa_apps.controller.nodes import KernelNodePlane
 from lunanexa_apps.controller.operator import KernelOperator
+from lunanexa_apps.controller.workloads import KernelWorkloads
 from lunanexa_core.ids import KeyId
-from lunanexa_core.keys import Role, secret_digest
+from lunanexa_core.keys import ApiKey, Role, secret_digest
 from lunanexa_core.workload import Dialect
 from lunanexa_ports.asgi import AsgiApplication
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.signing import SimulatedKeyring, SimulatedSigner, SimulatedVerifier
 from tests.apps.gateway_fleet import Fleet, fleet
-from tests.core.builders import SECRET, api_key
+from tests.core.builders import SECRET, SESSION, api_key
 
 OPERATOR = "lno_" + "o" * 10 + "0123456789abcdefghijklmnopqrst"
 KEY = (b"authorization", b"Bearer " + SECRET.encode())
 JSON = (b"content-type", b"application/json")
 OPERATOR_KEY = (b"authorization", b"Bearer " + OPERATOR.encode())
-LIMITS = {Dialect.CHAT: 4_000, Dialect.COMPLETIONS: 2_000, Dialect.EMBEDDINGS: 2_000}
+LIMITS = dict.fromkeys(Dialect, 2_000) | {Dialect.CHAT: 4_000}
 
 
 @attrs.frozen(kw_only=True)
@@ -35,6 +38,7 @@ class Edge:
     root: Root
     data_plane: DataPlane
     control: ControlApp
+    stream: WebSocketPlane
     world: Fleet
     signer: SimulatedSigner
     """A node's own key."""
@@ -42,23 +46,45 @@ class Edge:
 
 
 @asynccontextmanager
-async def edge(time: Clock, *engines: AsgiApplication, **options: Any) -> AsyncIterator[Edge]:
+async def edge(
+    time: Clock, *engines: AsgiApplication, keys: tuple[ApiKey, ...] = (), **options: Any
+) -> AsyncIterator[Edge]:
     streams, keyring = Streams(2), SimulatedKeyring()
     operator_key = api_key(key=KeyId("key_o"), digest=secret_digest(OPERATOR), roles=frozenset({Role.OPERATOR}))
-    async with fleet(time, *engines, more_keys=(operator_key,), **options) as world:
+    async with fleet(time, *engines, more_keys=(operator_key, *keys), **options) as world:
         ids = SimulatedIds(streams.stream("edge"), world.clock)
         operator = KernelOperator(world.kernel, "0.1.0")
         controller, signer = (keyring.new_key(streams.stream(name)) for name in ("controller", "node"))
         nodes = KernelNodePlane(world.kernel, controller, SimulatedVerifier(keyring), SECRET)
+        workloads = KernelWorkloads(world.kernel, world.dispatch)
         data_plane = DataPlane(
             gateway=world.gateway,
+            workloads=workloads,
             health=operator,
             metrics=world.metrics,
             ids=ids,
             clock=world.clock,
             settings=DataPlaneSettings(version="0.1.0", body_limits=LIMITS),
         )
-        keys = KernelKeys(world.kernel, ids, frozenset({operator_key.key}))
-        control = build_control_app(operator=operator, keys=keys, nodes=nodes, ids=ids)
-        root = Root(data_plane=data_plane, control=control, ids=ids)
-        yield Edge(root=root, data_plane=data_plane, control=control, world=world, signer=signer, controller=controller)
+        key_plane = KernelKeys(world.kernel, ids, frozenset({operator_key.key}))
+        control = build_control_app(
+            operator=operator, keys=key_plane, insight=KernelInsight(world.kernel), nodes=nodes, ids=ids
+        )
+        stream = WebSocketPlane(
+            gateway=world.gateway,
+            workloads=workloads,
+            ids=ids,
+            clock=world.clock,
+            metrics=world.metrics,
+            session=SESSION,
+        )
+        root = Root(data_plane=data_plane, control=control, stream=stream, ids=ids)
+        yield Edge(
+            root=root,
+            data_plane=data_plane,
+            control=control,
+            stream=stream,
+            world=world,
+            signer=signer,
+            controller=controller,
+        )

@@ -3,18 +3,22 @@
 import json
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lunanexa_apps.codec import decode, encode
-from lunanexa_core.ids import BootId
+from lunanexa_core.commands import CreateKey
+from lunanexa_core.events import KeyCreated
+from lunanexa_core.ids import BootId, KeyId, StartId
+from lunanexa_core.keys import Role, secret_digest
 from lunanexa_core.southbound.documents import DesiredState, SignedDocument
 from lunanexa_core.southbound.heartbeat import Enrolled, Enrolment, HeartbeatAnswer
 from tests.adapters.asgi_driver import Client
 from tests.adapters.edge import KEY, OPERATOR_KEY, edge
 from tests.apps.gateway_fleet import NEWCOMER, NODE_SECRET
-from tests.core.builders import heartbeat
+from tests.core.builders import api_key, heartbeat, report
 
 DEPLOYMENTS = "/admin/v1/deployments"
 
@@ -138,6 +142,31 @@ async def test_a_node_enrols_beats_and_is_told_what_to_do(autojump_clock: MockCl
         assert trio.current_time() - began_s == pytest.approx(3, abs=0.01)
 
 
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"sequence": -1}, "sequence"),
+        ({"boot": BootId("a boot\n")}, "boot"),
+        ({"boot": BootId("b" * 257)}, "boot"),
+        ({"epoch": -1}, "epoch"),
+        ({"available_mib": -1}, "available_mib"),
+        ({"replicas": (report(start=StartId("")),)}, "replicas[0].start"),
+        ({"replicas": (report(), report(slots=-1))}, "replicas[1].slots"),
+    ],
+)
+async def test_a_heartbeat_that_no_agent_sends_is_refused_with_its_field(
+    changes: dict[str, Any], field: str, autojump_clock: MockClock
+) -> None:
+    async with edge(autojump_clock) as one:
+        word = one.signer.sign(
+            encode(Enrolment(node=NEWCOMER, public_key=one.signer.public_key, agent_version="0.1.0"))
+        )
+        await Client("POST", f"/node/v1/{NEWCOMER}/enrol", word.payload, signed(word)).call(one.root)
+        beat = one.signer.sign(encode(attrs.evolve(heartbeat(1, node=NEWCOMER), **changes)))
+        refused = await Client("PUT", f"/node/v1/{NEWCOMER}/heartbeat", beat.payload, signed(beat)).call(one.root)
+        assert (refused.status, refused.error()["code"], refused.error()["param"]) == (400, "invalid_request", field)
+
+
 async def test_a_node_that_leaves_its_long_poll_holds_no_task(autojump_clock: MockClock) -> None:
     async with edge(autojump_clock) as one, trio.open_nursery() as nursery:
         headers = [(b"authorization", b"Bearer " + NODE_SECRET.encode())]
@@ -151,3 +180,41 @@ async def test_a_node_that_leaves_its_long_poll_holds_no_task(autojump_clock: Mo
                 await trio.sleep(0.1)
         assert trio.current_time() - began_s < 1
         assert not client.sent
+
+
+@pytest.mark.parametrize(("method", "path"), [("PUT", f"{DEPLOYMENTS}/d1"), ("POST", "/admin/v1/keys")])
+@pytest.mark.parametrize(
+    ("headers", "status", "code"),
+    [
+        ((), 401, "invalid_api_key"),
+        ([(b"authorization", b"Bearer lno_stranger")], 401, "invalid_api_key"),
+        ([KEY], 403, "permission_denied"),
+    ],
+)
+async def test_a_strangers_body_is_not_waited_for(
+    autojump_clock: MockClock, method: str, path: str, headers: Any, status: int, code: str
+) -> None:
+    """He is answered by his head alone; what he sends after that is dropped, and no more of it taken than lets
+    him see the answer."""
+    async with edge(autojump_clock) as one, trio.open_nursery() as nursery:
+        client = Client(method, path, [], [*headers, (b"content-length", b"1000000")], stuck=True)
+        nursery.start_soon(client.call, one.root)
+        await client.until_sent(2)
+        assert (client.read_bytes, client.status, client.error()["code"]) == (0, status, code)
+        assert client.headers["connection"] == "close"
+        flood = [b" " * 10_000] * 1_000
+        unread = await Client(method, path, flood, headers).call(one.root)
+        assert unread.status == status
+        assert unread.read_bytes < 5_000_000
+
+
+async def test_who_may_only_look_on_is_told_so_after_his_body(autojump_clock: MockClock) -> None:
+    """What a role may do is the use case's to say; the door only keeps strangers out."""
+    monitor = "lno_" + "m" * 10 + "0123456789abcdefghijklmnopqrst"
+    async with edge(autojump_clock) as one:
+        key = api_key(key=KeyId("key_m"), digest=secret_digest(monitor), roles=frozenset({Role.MONITOR}))
+        assert isinstance(await one.world.kernel.ask(CreateKey(key), "test"), KeyCreated)
+        headers = [(b"authorization", b"Bearer " + monitor.encode())]
+        assert (await ask("GET", "/admin/v1/status", headers=headers).call(one.root)).status == 200
+        refused = await ask("PUT", f"{DEPLOYMENTS}/d1", {}, headers).call(one.root)
+        assert (refused.status, refused.error()["code"]) == (403, "permission_denied")

@@ -18,6 +18,7 @@ from tests.apps.gateway_fleet import DONE, Part, Script, ScriptedEngine, delta
 from tests.core.builders import SECRET
 
 CHAT_PATH = "/v1/chat/completions"
+FORM = b"multipart/form-data; boundary=x"
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "Once"}], "max_tokens": 4}
 BODY = json.dumps(CHAT).encode()
 STREAM = json.dumps(CHAT | {"stream": True}).encode()
@@ -50,6 +51,18 @@ async def test_a_stream_is_answered_as_it_comes(autojump_clock: MockClock) -> No
         assert client.headers["x-accel-buffering"] == "no"
         told = [message["body"] for message in client.sent[1:]]
         assert told == [delta("a"), KEEPALIVE, delta("b"), delta("", "stop") + DONE, b""]
+
+
+async def test_sound_is_answered_as_it_is_and_a_form_is_taken(autojump_clock: MockClock) -> None:
+    spoken = Script(content_type="audio/wav", parts=(Part(b"RIFF\0\xff"), Part(b"\n\n")))
+    heard = Script(content_type="application/json", parts=(Part(b'{"text":"a"}'),))
+    async with edge(autojump_clock, ScriptedEngine(spoken, heard)) as one:
+        client = await post(b'{"model":"tiny"}', "/v1/audio/speech").call(one.root)
+        assert (client.status, client.body) == (200, b"RIFF\0\xff\n\n")
+        assert client.headers["content-type"] == "audio/wav"
+        body = b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\ntiny\r\n--x--\r\n'
+        client = await post(body, "/v1/audio/transcriptions", (KEY, (b"content-type", FORM))).call(one.root)
+        assert client.json() == {"text": "a"}
 
 
 async def test_models_are_listed_and_shown(autojump_clock: MockClock) -> None:
@@ -94,10 +107,13 @@ async def test_probes_need_no_key(autojump_clock: MockClock) -> None:
 @pytest.mark.parametrize(
     ("client", "status", "code"),
     [
-        (lambda: post(path="/v1/responses"), 400, "unsupported_endpoint"),
-        (lambda: post(path="/v1/audio/speech"), 400, "unsupported_endpoint"),
-        (lambda: post(path="/v1/rerank"), 400, "unsupported_endpoint"),
-        (lambda: post(path="/v1/messages"), 400, "unsupported_endpoint"),
+        (lambda: post(path="/v1/responses/resp_1"), 400, "unsupported_endpoint"),
+        (lambda: post(path="/v1/messages/count_tokens"), 400, "unsupported_endpoint"),
+        (lambda: post(path="/v1/audio/voices"), 400, "unsupported_endpoint"),
+        (lambda: post(path="/v1/images/generations"), 400, "unsupported_endpoint"),
+        (lambda: post(path="/v1/audio/transcriptions"), 400, "invalid_request"),
+        (lambda: post(b"", path="/v1/audio/transcriptions", headers=[KEY]), 400, "invalid_request"),
+        (lambda: post(path="/v1/audio/speech", headers=[KEY, (b"content-type", FORM)]), 400, "invalid_request"),
         (lambda: post(path="/v1/nonsense"), 404, "not_found"),
         (lambda: post(path="/v1/chat/completions/"), 404, "not_found"),
         (lambda: post(path="/"), 404, "not_found"),

@@ -19,6 +19,7 @@ from lunanexa_adapters.http_server.lean import serve_lean
 from lunanexa_adapters.http_server.limits import ServerLimits
 from lunanexa_adapters.http_server.listeners import addresses, open_listeners
 from lunanexa_adapters.http_server.serve import serve_http
+from lunanexa_core.openai.request_rules import request_rules
 from lunanexa_core.outcomes import Outcome
 from lunanexa_ports.asgi import CLOSED_BECAUSE, SLOW_CONSUMER, AsgiApplication, Receive, Scope, Send
 from tests.adapters import http_tools
@@ -31,6 +32,7 @@ CHAT = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "On
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: " + KEY[1] + b"\r\n"
 SHAPE = {"message", "type", "param", "code", "retryable", "request_id"}
 PIECE = b"x" * 65_536
+FORM = (b"content-type", b"multipart/form-data; boundary=x")
 LARGE_BYTES = 200 * 1024 * 1024
 LIMITED = ServerLimits(head_timeout_ms=1_000, body_timeout_ms=1_000, write_timeout_ms=1_000, linger_ms=1_000)
 ON_THE_WAY_BYTES = 32 * 1024 * 1024
@@ -137,14 +139,15 @@ async def test_a_far_too_long_body_is_a_413_and_kept_nowhere(clock: MockClock, p
 
 async def test_of_a_body_over_the_limit_a_little_is_taken_and_nothing_kept(autojump_clock: MockClock) -> None:
     async with edge(autojump_clock) as one:
-        for path, limit_bytes in ((dialect.path, limit) for dialect, limit in LIMITS.items()):
+        for dialect, limit_bytes in LIMITS.items():
+            path, kind = dialect.path, FORM if request_rules(dialect).form else JSON
             pieces = [b" " * 1_000] * 6_000
-            client = await Client("POST", path, pieces, [KEY, JSON]).call(one.root)
+            client = await Client("POST", path, pieces, [KEY, kind]).call(one.root)
             assert (client.status, client.error()["code"]) == (413, "payload_too_large")
             assert str(limit_bytes) in client.error()["message"]
             assert client.read_bytes < 5_000_000
             declared = (b"content-length", b"6000000")
-            client = await Client("POST", path, pieces, [KEY, JSON, declared]).call(one.root)
+            client = await Client("POST", path, pieces, [KEY, kind, declared]).call(one.root)
             assert client.status == 413
 
 

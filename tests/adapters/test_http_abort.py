@@ -1,10 +1,13 @@
 """The extension with which an application closes its connection: over sockets, and in the simulated network."""
 
+from typing import Any
+
 import pytest
 import trio
 
 from lunanexa_adapters.http_client.http_client import H11HttpClient
 from lunanexa_adapters.http_server.lean import serve_lean
+from lunanexa_adapters.http_server.serve import serve_http
 from lunanexa_ports.asgi import ABORT, Receive, Scope, Send
 from lunanexa_ports.http_client import HttpBroken, HttpClient, HttpRequest
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
@@ -69,3 +72,23 @@ async def test_in_the_simulated_network() -> None:
         network = SimulatedNetwork(nursery, Streams(1))
         network.listen("server", 80, aborting)
         await check(SimulatedHttpClient(network, "client"), "server", 80)
+
+
+async def unended(_scope: Scope, receive: Receive, send: Send) -> None:
+    """Returns within its answer."""
+    await receive()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"audio/wav")]})
+    await send({"type": "http.response.body", "body": b"abc", "more_body": True})
+
+
+@pytest.mark.parametrize("serve", [serve_http, serve_lean])
+async def test_an_answer_that_does_not_end_ends_with_its_connection(serve: Any) -> None:
+    async with served(serve, unended) as server:
+        client = H11HttpClient()
+        async with client.exchange(HttpRequest(method="GET", host=server.host, port=server.port, target="/")) as answer:
+            chunks = answer.chunks()
+            assert await anext(chunks) == b"abc"
+            with pytest.raises(HttpBroken):
+                await anext(chunks)
+        await client.aclose()
+        assert (await talk(server, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")).endswith(b"\r\n3\r\nabc\r\n")

@@ -2,9 +2,11 @@
 connections, cancellation at every step."""
 
 import os
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import attrs
 import pytest
 import trio
 import trio.testing
@@ -71,8 +73,11 @@ async def test_connection_that_the_server_closed_while_idle_is_replaced() -> Non
         await client.aclose()
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
 @pytest.mark.parametrize("reset", [True, False])
-async def test_connection_that_ends_after_the_stale_check_is_replaced(reset: bool) -> None:
+async def test_connection_that_ends_after_the_stale_check_is_replaced_for_what_may_be_done_twice(
+    reset: bool, method: str
+) -> None:
     """It was open when it was looked at and ended when the request was on its way."""
     connections: list[int] = []
 
@@ -87,9 +92,53 @@ async def test_connection_that_ends_after_the_stale_check_is_replaced(reset: boo
     client = H11HttpClient()
     async with raw_server(handler) as request:
         assert await ask(client, request) == b"ok"
-        assert await ask(client, request) == b"ok"
-        assert connections == [1, 2]
+        again = attrs.evolve(request, method=method)
+        if method == "GET":
+            assert await ask(client, again) == b"ok"
+            assert connections == [1, 2]
+        else:
+            assert not (await broken(client, again)).head_seen
+            assert connections == [1]
         await client.aclose()
+
+
+@pytest.mark.parametrize("size_bytes", [1, 1_000_000])
+async def test_connection_to_which_nothing_could_be_written_is_replaced_for_any_method(size_bytes: int) -> None:
+    """The peer has seen nothing. A local end of sending stands in for the peer's, which can't be timed."""
+    connections: list[int] = []
+    over = trio.Event()
+
+    async def handler(stream: trio.SocketStream, number: int) -> None:
+        connections.append(number)
+        await read_until(stream, b"\r\n\r\n")
+        await stream.send_all(OK)
+        if number == 1:
+            await over.wait()
+        else:
+            while await stream.receive_some():
+                pass
+
+    client = H11HttpClient()
+    async with raw_server(handler) as request:
+        assert await ask(client, request) == b"ok"
+        end_sending(request.port)
+        assert await ask(client, attrs.evolve(request, method="POST", body=b"x" * size_bytes)) == b"ok"
+        assert connections == [1, 2]
+        over.set()
+        await client.aclose()
+
+
+def end_sending(port: int) -> None:
+    """Of this process's one connection to a port."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            found = socket.socket(fileno=os.dup(int(name)))
+        except OSError:  # no socket, or the folder's own
+            continue
+        with found:
+            listens = found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if found.family == socket.AF_INET and not listens and found.getpeername()[1] == port:
+                found.shutdown(socket.SHUT_WR)
 
 
 async def test_connection_is_not_replaced_once_an_answer_has_begun() -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import attrs
@@ -214,6 +215,44 @@ async def test_a_start_that_was_cancelled_is_found_or_revoked_but_never_lost(hos
     else:
         await end(found)
     processes.forget(START)
+
+
+async def test_a_launcher_that_was_given_up_is_ended_and_reaped(host: Host) -> None:
+    processes = host.open()
+    with trio.fail_after(30):
+        launched = await _give_up_before_the_record(processes, host)
+        assert processes.adopt(START) is None
+        processes.forget(START)
+        while any(stat.pid == launched for stat in all_stats()):
+            assert list(processes.recorded()) == []
+            await trio.sleep(0.005)
+
+
+async def _give_up_before_the_record(processes: LinuxProcesses, host: Host) -> int:
+    """The launcher of a start whose agent waits no more; it takes as long as it likes."""
+    while True:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(processes.start, host.order("/bin/sleep", "1000"))
+            while not host.record().exists():
+                await trio.lowlevel.checkpoint()
+            with locked(host.record()):
+                nursery.cancel_scope.cancel()
+                if host.record().read_bytes() == PENDING:
+                    launched = _launcher_of(host)
+                    os.kill(launched, signal.SIGSTOP)
+                    return launched
+        faster = processes.adopt(START)
+        assert faster is not None
+        await end(faster)
+        processes.forget(START)
+
+
+def _launcher_of(host: Host) -> int:
+    for stat in all_stats():
+        with suppress(OSError):
+            if str(host.record()).encode() in read(f"/proc/{stat.pid}/cmdline").split(b"\0"):
+                return stat.pid
+    raise AssertionError("no launcher runs")
 
 
 def test_a_torn_record_is_a_start_that_never_was(host: Host) -> None:

@@ -21,9 +21,11 @@ from lunanexa_core.openai.response import document
 from lunanexa_core.outcomes import Refusal
 from lunanexa_core.policy import Policy
 from lunanexa_core.sse import SseSplitter, data_of
+from lunanexa_core.terms import Terms, terms_of_headers
 from lunanexa_core.workload import Dialect, Receipt
 from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
-from lunanexa_ports.gateway import InferenceCall, ResponseSink
+from lunanexa_ports.gateway import InferenceCall, News, ResponseSink
+from lunanexa_simulation.answers import SimulatedAnswers
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
@@ -44,6 +46,12 @@ NODE_SECRET = "node-secret"
 ASSIGNMENTS = (AssignmentId("asg_1"), AssignmentId("asg_2"))
 
 
+def _terms(headers: dict[str, str]) -> Terms:
+    terms = terms_of_headers(headers)
+    assert isinstance(terms, Terms), terms
+    return terms
+
+
 class Sink(ResponseSink):
     """Keeps what it is told. ``room`` unset makes a reader that does not read."""
 
@@ -52,7 +60,10 @@ class Sink(ResponseSink):
         self.headers: dict[str, str] = {}
         self.writes: list[bytes] = []
         self.ended = False
+        self.cut = False
+        """It ended without its end."""
         self.refusal: Refusal | None = None
+        self.news: list[News] = []
         self.room = trio.Event()
         self.room.set()
         self._news = trio.Event()
@@ -82,12 +93,17 @@ class Sink(ResponseSink):
         self.writes.append(data)
         self._tell()
 
-    async def end(self) -> None:
+    async def end(self, *, whole: bool = True) -> None:
         await trio.lowlevel.checkpoint()
         assert self.begun
         assert not self.ended
         self.ended = True
+        self.cut = not whole
         self._tell()
+
+    async def tell(self, news: News) -> None:
+        await trio.lowlevel.checkpoint()
+        self.news.append(news)
 
     async def refuse(self, refusal: Refusal, headers: Sequence[tuple[str, str]] = ()) -> None:
         await trio.lowlevel.checkpoint()
@@ -245,13 +261,15 @@ class Fleet:
         api_key: str | None = SECRET,
         headers: dict[str, str] | None = None,
         request: str = "req_1",
+        content_type: str = "application/json",
     ) -> InferenceCall:
         return InferenceCall(
             request=RequestId(request),
             dialect=dialect,
             api_key=api_key,
-            headers=headers or {},
+            terms=_terms(headers or {}),
             body=body if isinstance(body, bytes) else json.dumps(body).encode(),
+            content_type=content_type,
             received_mono_ms=self.clock.now().mono_ms,
         )
 
@@ -285,11 +303,16 @@ async def fleet(
     settings: GatewaySettings | None = None,
     key: ApiKey | None = None,
     more_keys: tuple[ApiKey, ...] = (),
+    answers: SimulatedDisk | None = None,
+    answers_bytes: int = 1 << 20,
+    disk: SimulatedDisk | None = None,
+    seed: int = 1,
 ) -> AsyncIterator[Fleet]:
     """One deployment with a replica for each engine (a reference engine unless told), on virtual ``time``."""
     assert time.current_time() == trio.current_time()
     replicas = engines or (reference(),)
-    clock, disk, metrics, streams = SimulatedClock(), SimulatedDisk(), SimulatedMetrics(), Streams(1)
+    clock, metrics, streams = SimulatedClock(), SimulatedMetrics(), Streams(seed)
+    answers, disk = answers or SimulatedDisk(), disk or SimulatedDisk()
     begin = Begin(
         cluster=ClusterId("cl_1"),
         version="0.1.0",
@@ -312,6 +335,7 @@ async def fleet(
             metrics=metrics,
             workers=SimulatedWorkers(),
             session=SESSION,
+            answers=SimulatedAnswers(answers.mount(), answers_bytes),
             settings=settings or GatewaySettings(),
         )
         await world.start(gateway.run)

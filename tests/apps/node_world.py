@@ -83,6 +83,8 @@ class TinyController:
         self.enrolments: list[Enrolment] = []
         self.cluster = CLUSTER
         self.known_key: str | None = None
+        self.forgetful = False
+        """Takes every enrolment, and then knows of none."""
         self._news = trio.Event()
 
     def desire(self, *assignments: DesiredAssignment, directive: Directive = Directive.ACTIVE) -> None:
@@ -151,7 +153,7 @@ class TinyController:
         return SignedDocument(payload=payload, key_id=headers[b"x-lunanexa-key-id"].decode(), signature=signature)
 
     async def _hear(self, document: SignedDocument, send: Send) -> None:
-        if self.known_key is None:
+        if self.known_key is None or self.forgetful:
             await answer(send, 403, b'{"error": {"code": "permission_denied"}}')
             return
         assert self.verifier.verify(document, {document.key_id: self.known_key})

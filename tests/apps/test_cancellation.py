@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lunanexa_core.events import Event
 from lunanexa_core.ids import WorkloadId
-from lunanexa_core.outcomes import Outcome
+from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.routing.pick import Denied, Granted
 from lunanexa_core.workload import Usage, WorkloadState
 from lunanexa_ports.asgi import Receive
@@ -99,7 +99,7 @@ class Places:
     def denied(self, denied: Denied) -> None:
         pass
 
-    def voided(self, workload: WorkloadId) -> None:
+    def voided(self, workload: WorkloadId, refusal: Refusal) -> None:
         pass
 
     def events(self, events: Sequence[Event]) -> None:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import attrs
 import click
 import pytest
 import structlog
@@ -23,7 +24,15 @@ from lunanexa_apps.cli import check_config, invoke, status, up, version
 from lunanexa_apps.cli.completion import Measures
 from lunanexa_apps.cli.status_page import status_page
 from lunanexa_apps.cli.tools import Tools, printable
-from lunanexa_apps.cli.up_screen import Announcer, ForgivingScreen, PlainScreen, TerminalScreen, curl, panel
+from lunanexa_apps.cli.up_screen import (
+    Announcer,
+    ForgivingScreen,
+    PlainScreen,
+    TerminalScreen,
+    announcement_document,
+    curl,
+    panel,
+)
 from lunanexa_apps.installation import API_KEY, UP_LOCK, prepare_installation, write_address
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.up.screen import Announcement, Failure
@@ -34,6 +43,7 @@ from lunanexa_ports.http_client import HttpBroken, HttpRequest, HttpUnreachable
 from lunanexa_ports.private_files import LockHeld, PrivateFiles
 from tests.apps.scripted_http import Reply, ScriptedHttp
 from tests.apps.test_installation import CountedIds
+from tests.recorded import recorded
 
 T = TypeVar("T")
 
@@ -217,11 +227,35 @@ def test_status_as_json() -> None:
 
 
 def test_status_of_an_adopted_server_that_is_silent() -> None:
-    silent = {"node": "local", "state": "starting", "exit": None, "not_routable": "not ready"}
-    entry = {"deployment": "d", "alias": "sea", "driver": "generic_openai", "ready": False, "replicas": [silent]}
+    for ended in (None, {"kind": "unhealthy"}, {"kind": "wrong_identity"}):
+        silent = {"node": "local", "state": "starting", "exit": ended, "not_routable": "not ready"}
+        entry = {"alias": "sea", "driver": "ollama", "adopted": True, "ready": False, "replicas": [silent]}
+        page = page_of(entry)
+        assert "sea: the server that runs it does not answer" in page
+        assert "its engine" not in page
+        assert "ollama, adopted" in page
+
+
+def page_of(deployment: dict[str, object]) -> str:
+    body = json.dumps({"deployments": [deployment]}).encode()
+    return call(status.command, server=lambda _: Reply(200, [body]), environment=REMOTE).stdout
+
+
+@pytest.mark.parametrize(
+    ("replica", "words"),
+    [
+        ({"state": "awaiting_memory", "exit": None}, "sea: waits until its node has the memory to start it"),
+        (
+            {"state": "failed", "exit": {"kind": "no_memory", "detail": "needs 9 MiB, this machine has 8 MiB in all"}},
+            "sea: its engine was not started for want of memory: it needs 9 MiB, this machine has 8 MiB in all",
+        ),
+    ],
+)
+def test_status_says_what_memory_a_start_lacks(replica: dict[str, object], words: str) -> None:
+    entry = {"deployment": "d", "alias": "sea", "driver": "llama_cpp", "ready": False, "replicas": [replica]}
     body = json.dumps({"deployments": [entry]}).encode()
     result = call(status.command, server=lambda _: Reply(200, [body]), environment=REMOTE)
-    assert "sea: the server that runs it does not answer" in result.stdout
+    assert words in result.stdout.replace("\n", " ")
 
 
 def test_a_receipt_is_not_folded_on_a_narrow_terminal() -> None:
@@ -390,6 +424,19 @@ def test_invoke_without_a_served_model() -> None:
     assert "no model is served now" in result.stderr
 
 
+def test_invoke_with_a_token_that_no_header_can_hold() -> None:
+    result = call(invoke.command, "sun", "Hi", environment={**REMOTE, "LUNANEXA_TOKEN": "schlüssel"})
+    assert result.exit_code == 78
+    assert "api_key: must be printable ASCII" in result.stderr
+    assert "schl" not in result.stderr
+
+
+def test_invoke_when_what_answers_is_no_controller() -> None:
+    result = call(invoke.command, "Hi", server=lambda _: Reply(200, [b"<html>"]), environment=REMOTE)
+    assert result.exit_code == 69
+    assert "the answer is no JSON" in result.stderr
+
+
 def test_invoke_wants_one_prompt() -> None:
     assert call(invoke.command, "a", "b", "c", environment=REMOTE).exit_code == 2
     assert call(invoke.command, stdin="  \n", environment=REMOTE).exit_code == 2
@@ -417,6 +464,13 @@ def test_check_config_shows_values_and_sources(tmp_path: Path) -> None:
     assert document["listen"] == {"value": "127.0.0.1:9999", "source": "LUNANEXA_LISTEN", "kind": "environment"}
     assert document["queue_wait_ms"]["kind"] == "default"
     assert document["token"]["value"] == "(hidden)"
+
+
+def test_check_config_shows_lists_as_a_variable_has_them() -> None:
+    environment = {"LUNANEXA_ENGINE_ARGUMENT": "-ngl 99 'two words'"}
+    shown = json.loads(call(check_config.command, "-o", "json", environment=environment).stdout)
+    assert shown["engine_argument"]["value"] == "-ngl 99 'two words'"
+    assert shown["adopt"]["value"] is None
 
 
 def test_check_config_tells_every_problem(tmp_path: Path) -> None:
@@ -451,6 +505,43 @@ def test_up_refuses_before_anything_starts(
     assert "next:" in result.stderr
     assert "check-config" not in result.stderr  # it takes no such flag, and would tell nothing
     assert not (tmp_path / "data" / "controller").exists()
+
+
+OLLAMA = recorded("ollama")
+
+
+def test_up_offers_a_server_that_it_finds_and_does_not_touch_it(tmp_path: Path) -> None:
+    def server(request: HttpRequest) -> Reply:
+        if request.port != 11434:
+            raise HttpUnreachable("refused")
+        body = OLLAMA.get(request.target)
+        return Reply(404) if body is None else Reply(200, [body])
+
+    options = ("--data-dir", str(tmp_path), "--listen", "127.0.0.1:0")
+    result = call(up.command, *options, "--engine-binary", "/nowhere/engine", server=server)
+    assert "found Ollama 0.33.0 at http://127.0.0.1:11434; serve its models with --adopt" in result.stderr
+
+
+def test_up_adopts_no_local_server_where_there_is_none(tmp_path: Path) -> None:
+    result = call(up.command, "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--adopt", "local")
+    assert result.exit_code == 64
+    assert "no server that lists a model answers on the usual ports" in result.stderr
+
+
+def test_up_sends_a_key_from_a_file_and_shows_it_to_nobody(tmp_path: Path) -> None:
+    keys = tmp_path / "key"
+    keys.write_text("sesame\n")
+    seen: list[bytes | None] = []
+
+    def server(request: HttpRequest) -> Reply:
+        seen.append(dict(request.headers).get(b"authorization"))
+        return Reply(401, [b"{}"])
+
+    options = ("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0", "--adopt", "http://127.0.0.1:1")
+    result = call(up.command, *options, "--adopt-key-file", str(keys), server=server)
+    assert (result.exit_code, seen) == (64, [b"Bearer sesame"])
+    assert "does not accept the key" in result.stderr
+    assert "sesame" not in result.output + result.stderr
 
 
 def test_up_names_who_runs_the_installation(tmp_path: Path) -> None:
@@ -510,7 +601,7 @@ ANNOUNCEMENT = Announcement(
     api_key="lnx_" + "k" * 43,
     api_key_file="/home/u/.local/share/lunanexa/controller/secrets/api_key",
     operator_token_file="/home/u/.local/share/lunanexa/controller/secrets/operator_token",
-    model="lunanexa-reference",
+    models=("lunanexa-reference",),
     engine="reference engine: a small n-gram model, no neural network",
     data_dir="/home/u/.local/share/lunanexa",
 )
@@ -527,6 +618,15 @@ def test_the_curl_survives_pasting() -> None:
     assert words[1] == "http://127.0.0.1:8400/v1/chat/completions"
     assert f"Authorization: Bearer {ANNOUNCEMENT.api_key}" in words
     assert json.loads(words[-1])["model"] == "lunanexa-reference"
+
+
+def test_all_models_are_announced() -> None:
+    many = attrs.evolve(ANNOUNCEMENT, models=("qwen3:0.6b", "Tiny/sea"))
+    stream = io.StringIO()
+    Announcer(Console(file=stream, force_terminal=True, width=200, no_color=True), as_json=False).serving(many)
+    assert "qwen3:0.6b, Tiny/sea" in stream.getvalue()
+    assert announcement_document(many)["models"] == ["qwen3:0.6b", "Tiny/sea"]
+    assert announcement_document(many)["model"] == "qwen3:0.6b"
 
 
 def test_the_curl_is_never_folded_on_a_terminal() -> None:

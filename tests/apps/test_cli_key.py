@@ -22,6 +22,8 @@ KEY: dict[str, Any] = {
     "concurrency": 2,
     "requests_per_minute": 60,
     "tokens_per_minute": None,
+    "priority_max": "Interactive",
+    "data_class_max": "Confidential",
     "created_wall_ms": 1_700_000_000_000,
     "expires_wall_ms": 1_700_086_400_000,
     "in_progress": 1,
@@ -100,6 +102,17 @@ def test_what_is_not_given_is_not_limited() -> None:
     assert set(document.values()) == {None}
 
 
+def test_what_it_may_ask_for() -> None:
+    controller = Controller()
+    arguments = ("create", "--priority-max", "interactive", "--data-class-max", "Confidential")
+    assert call(key.command, *arguments, server=controller, environment=REMOTE).exit_code == 0
+    ((_, _, document),) = controller.asked
+    assert (document["priority_max"], document["data_class_max"]) == ("Interactive", "Confidential")
+    shown = call(key.command, "show", "key_1", server=controller, environment=REMOTE).stdout
+    assert "Interactive at most" in shown
+    assert "Confidential at most" in shown
+
+
 @pytest.mark.parametrize(("text", "ms"), [("12h", 43_200_000), ("90m", 5_400_000), ("45s", 45_000)])
 def test_times(text: str, ms: int) -> None:
     controller = Controller()
@@ -114,6 +127,8 @@ def test_times(text: str, ms: int) -> None:
         ("create", "--expires-in", "0d"),
         ("create", "--expires-in", "1w"),
         ("create", "--concurrency", "0"),
+        ("create", "--priority-max", "Urgent"),
+        ("create", "--data-class-max", "Secret"),
         ("create", "--name", "\udcff"),
         ("create", "--alias", "\udcff"),
         ("show",),

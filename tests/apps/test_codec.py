@@ -2,7 +2,7 @@
 
 import enum
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 import attrs
 import pytest
@@ -56,7 +56,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.frozensets(values_of(arguments[0]), max_size=3)
     if get_origin(kind) is dict:
         return st.dictionaries(text, values_of(arguments[1]), max_size=3)
-    if get_origin(kind) is UnionType:
+    if get_origin(kind) in (UnionType, Union):
         return st.one_of([values_of(argument) for argument in arguments])
     return st.none() if kind is NoneType else st.sampled_from(list(kind))
 

@@ -5,15 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lunanexa_apps.up.engine_choice import (
-    REFERENCE_ALIAS,
-    ChoiceRefused,
-    EngineChoice,
-    EngineWish,
-    Surroundings,
-    choose_engine,
-    program_of,
-)
+from lunanexa_apps.up.choice import ChoiceRefused, Chosen, EngineChoice, EngineWish, Surroundings
+from lunanexa_apps.up.engine_choice import DEPLOYMENT, REFERENCE_ALIAS, choose_engine, program_of
 from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_core.ids import is_identifier
 
@@ -23,8 +16,10 @@ WITH_LLAMA = attrs.evolve(BARE, llama_server="/usr/bin/llama-server", model_head
 
 def chosen(wish: EngineWish, found: Surroundings) -> EngineChoice:
     choice = choose_engine(wish, found)
-    assert isinstance(choice, EngineChoice), choice
-    return choice
+    assert isinstance(choice, Chosen), choice
+    (engine,) = choice.engines
+    assert engine.deployment == DEPLOYMENT
+    return engine
 
 
 def refused(wish: EngineWish, found: Surroundings) -> ChoiceRefused:
@@ -78,9 +73,8 @@ def test_a_named_program_is_taken_rather_than_that_on_path() -> None:
         ),
         (EngineWish(binary="/opt/x"), BARE, "--engine-binary without a model"),
         (EngineWish(), attrs.evolve(BARE, binary_runs=False), "lunanexa-engine: no such program"),
-        (EngineWish(adopt="http://h:1", model="/m"), BARE, "--adopt excludes"),
-        (EngineWish(adopt="http://h:1"), BARE, "no OpenAI-compatible server answers at http://h:1"),
-        (EngineWish(adopt="http://h:1"), attrs.evolve(BARE, adopted_models=()), "lists no model"),
+        (EngineWish(engine="ollama"), BARE, "ollama serves what another server runs"),
+        (EngineWish(engine="vllm"), BARE, "vllm serves what another server runs"),
     ],
 )
 def test_refusals_say_what_to_do(wish: EngineWish, found: Surroundings, message: str) -> None:
@@ -98,31 +92,16 @@ def test_spellings_of_llama_cpp(spelling: str) -> None:
     assert chosen(EngineWish(engine=spelling, model="/m/x.gguf"), WITH_LLAMA).engine.driver == "llama_cpp"
 
 
-def test_adopting_serves_the_first_model_under_an_identifier() -> None:
-    found = attrs.evolve(BARE, adopted_models=("Qwen/Qwen3-0.6B", "other"))
-    choice = chosen(EngineWish(adopt="http://127.0.0.1:8000"), found)
-    assert (choice.alias, choice.engine.served_name) == ("Qwen3-0.6B", "Qwen/Qwen3-0.6B")
-    assert (choice.engine.driver, choice.engine.url) == ("generic_openai", "http://127.0.0.1:8000")
-    assert choice.engine.binary is None
-    assert choice.allow_declared
-
-
-def test_adopting_serves_the_model_that_the_alias_names() -> None:
-    found = attrs.evolve(BARE, adopted_models=("a", "llama3.2:1b"))
-    choice = chosen(EngineWish(adopt="http://h:1", alias="llama3.2:1b"), found)
-    assert choice.engine.served_name == "llama3.2:1b"
-    renamed = chosen(EngineWish(adopt="http://h:1", alias="mine"), found)
-    assert (renamed.alias, renamed.engine.served_name) == ("mine", "a")
-
-
 @given(st.text(min_size=1, max_size=300))
-def test_a_natural_alias_is_always_an_identifier(name: str) -> None:
-    found = attrs.evolve(BARE, adopted_models=(name,))
-    assert is_identifier(chosen(EngineWish(adopt="http://h:1"), found).alias)
+def test_the_alias_of_a_file_is_always_an_identifier(name: str) -> None:
+    assert is_identifier(chosen(EngineWish(model=f"/m/{name}"), WITH_LLAMA).alias)
+
+
+def test_arguments_for_the_engine_are_passed_on() -> None:
+    assert chosen(EngineWish(arguments=("--seed", "7")), BARE).engine.arguments == ("--seed", "7")
 
 
 def test_the_program_to_look_for() -> None:
     assert program_of(EngineWish(), WITH_LLAMA) == "/venv/bin/lunanexa-engine"
     assert program_of(EngineWish(model="/m"), WITH_LLAMA) == "/usr/bin/llama-server"
     assert program_of(EngineWish(model="/m", binary="/b"), WITH_LLAMA) == "/b"
-    assert program_of(EngineWish(adopt="http://h:1"), WITH_LLAMA) is None

@@ -27,9 +27,23 @@ CHAT: dict[str, Any] = {
 }
 STREAM = CHAT | {"stream": True}
 EMBED = {"model": "tiny", "input": "one two"}
+RESPONSE: dict[str, Any] = {"model": "tiny", "input": "one two three four five"}
+MESSAGE = CHAT | {"max_tokens": 99}
+SPEECH = {"model": "tiny", "input": "one two", "voice": "alloy"}
 DIALECTS = [(CHAT, Dialect.CHAT), (STREAM, Dialect.CHAT), (EMBED, Dialect.EMBEDDINGS)]
 TELLS_ALL = [
     pytest.param(*pair, id=name) for name, pair in zip(("whole", "stream", "embeddings"), DIALECTS, strict=True)
+]
+NAMED_STREAMS = [
+    pytest.param(RESPONSE | {"stream": True}, Dialect.RESPONSES, "response.output_text.delta", id="responses"),
+    pytest.param(MESSAGE | {"stream": True}, Dialect.MESSAGES, "content_block_delta", id="messages"),
+    pytest.param(SPEECH | {"stream_format": "sse"}, Dialect.AUDIO_SPEECH, "speech.audio.delta", id="speech"),
+]
+WHOLES = [
+    TELLS_ALL[0],
+    TELLS_ALL[2],
+    pytest.param(RESPONSE, Dialect.RESPONSES, id="responses"),
+    pytest.param(MESSAGE, Dialect.MESSAGES, id="messages"),
 ]
 
 
@@ -131,6 +145,47 @@ async def test_a_stream_that_is_cut_ends_in_an_error_frame(autojump_clock: MockC
         await check_the_next_call(world, app)
 
 
+@pytest.mark.parametrize(("body", "dialect", "output"), NAMED_STREAMS)
+@pytest.mark.parametrize(
+    ("fault", "reason"), [("cut=2", "engine_cut"), ("error-frame=2", "engine_error_in_stream")], ids=["cut", "error"]
+)
+async def test_a_stream_of_named_events_ends_in_the_error_of_its_dialect(
+    fault: str, reason: str, body: dict[str, Any], dialect: Dialect, output: str, autojump_clock: MockClock
+) -> None:
+    app = faulty(f"{fault},count=1")
+    async with fleet(autojump_clock, app, slots=1) as world:
+        sink = await world.ask(body, dialect)
+        documents = [json.loads(data) for data in sink.data()]
+        assert [document.get("type") for document in documents].count(output) == 2
+        last = documents[-1]
+        assert (last if dialect is Dialect.RESPONSES else last["error"])["code"] == "engine_failed"
+        assert b"told to fail" not in sink.body
+        check_failed(world.receipt(), reason)
+        usage = world.receipt().settlement.usage
+        assert (usage.output_tokens, usage.estimated) == (2, True)
+        await check_the_next_call(world, app)
+
+
+async def test_bare_speech_that_is_cut_is_cut_and_an_error_in_it_is_a_502(autojump_clock: MockClock) -> None:
+    app = faulty("cut=1,count=1", "error-frame,after=1,count=1")
+    async with fleet(autojump_clock, app, slots=1) as world:
+        sink = await world.ask(SPEECH, Dialect.AUDIO_SPEECH)
+        assert (sink.status, sink.cut) == (200, True)
+        check_failed(world.receipt(), "engine_cut")
+        check_engine_failed(await world.ask(SPEECH, Dialect.AUDIO_SPEECH))
+        check_failed(world.receipts()[-1], "engine_error_in_answer")
+        await check_the_next_call(world, app)
+
+
+async def test_a_message_stream_without_its_stop_is_a_success(autojump_clock: MockClock) -> None:
+    app = faulty("no-done,count=1")
+    async with fleet(autojump_clock, app, slots=1) as world:
+        sink = await world.ask(MESSAGE | {"stream": True}, Dialect.MESSAGES)
+        assert json.loads(sink.data()[-1]) == {"type": "message_stop"}
+        assert world.receipt().state is WorkloadState.SUCCEEDED
+        await check_the_next_call(world, app)
+
+
 async def test_a_stream_that_is_cut_before_its_first_token_costs_no_tokens(autojump_clock: MockClock) -> None:
     app = faulty("cut=0,count=1")
     async with fleet(autojump_clock, app, slots=1) as world:
@@ -145,7 +200,7 @@ async def test_a_stream_that_is_cut_before_its_first_token_costs_no_tokens(autoj
 @pytest.mark.parametrize(
     ("fault", "reason"), [("cut", "engine_cut"), ("error-frame", "engine_error_in_answer")], ids=["cut", "error"]
 )
-@pytest.mark.parametrize(("body", "dialect"), [TELLS_ALL[0], TELLS_ALL[2]])
+@pytest.mark.parametrize(("body", "dialect"), WHOLES)
 async def test_a_whole_answer_that_is_none_is_a_502(
     fault: str, reason: str, body: dict[str, Any], dialect: Dialect, autojump_clock: MockClock
 ) -> None:

@@ -9,10 +9,15 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from lunanexa_apps.engine.settings import Mode
+from lunanexa_apps.engine.sound import wav_header
 from tests.apps.engine_driver import Call, engine, metric
 
-PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
-ROUTES = (*PATHS, "/health", "/v1/models", "/metrics", "/version", "/slots", "/", "")
+PATHS = (
+    *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/rerank"),
+    "/v1/audio/speech",
+)
+FORMS = ("/v1/audio/transcriptions", "/v1/audio/translations")
+ROUTES = (*PATHS, *FORMS, "/health", "/v1/models", "/metrics", "/version", "/slots", "/", "")
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
@@ -58,6 +63,16 @@ GOOD: dict[str, st.SearchStrategy[Any]] = {
     "tool_choice": st.sampled_from(["none", "auto", "required"]),
     "dimensions": st.integers(1, 64),
     "encoding_format": st.sampled_from(["float", "base64"]),
+    "max_output_tokens": st.integers(1, 40),
+    "instructions": st.text(max_size=9),
+    "system": CONTENT,
+    "stop_sequences": st.lists(st.text(min_size=1, max_size=2), max_size=3),
+    "query": st.text(max_size=20),
+    "documents": st.lists(st.text(max_size=20), min_size=1, max_size=3),
+    "top_n": st.integers(1, 4),
+    "voice": st.just("alloy"),
+    "response_format": st.sampled_from(["wav", "pcm"]),
+    "stream_format": st.sampled_from(["sse", "audio"]),
 }
 REQUESTS = st.fixed_dictionaries(
     {"model": st.just("reference") | JSON},
@@ -86,8 +101,8 @@ def ask(call: Call, **more: Any) -> Call:
         assert set(error) == {"message", "type", "param", "code"}
         assert error["message"]
     elif call.header(b"content-type") == b"text/event-stream; charset=utf-8":
-        assert call.documents()
-    else:
+        assert call.documents() if call.body.startswith(b"data: ") else call.body.endswith(b"\n\n")
+    elif not (call.header(b"content-type") or b"").startswith(b"audio/"):
         assert call.sent[0]["headers"][1] == (b"content-length", str(len(call.body)).encode())
     return call
 
@@ -96,6 +111,20 @@ def ask(call: Call, **more: Any) -> Call:
 @given(st.sampled_from(PATHS), REQUESTS, st.sampled_from(Mode))
 def test_any_json_gets_an_answer(path: str, request: Any, mode: Mode) -> None:
     ask(Call("POST", path, [json.dumps(request).encode()], []), mode=mode)
+
+
+@given(
+    st.sampled_from(FORMS),
+    st.lists(st.tuples(st.sampled_from(["model", "file", "stream", "response_format"]), st.binary(max_size=60))),
+    st.binary(max_size=9),
+)
+def test_any_form_gets_an_answer(path: str, fields: list[tuple[str, bytes]], last: bytes) -> None:
+    body = b""
+    for name, value in fields:
+        known = {"model": b"reference", "stream": b"true", "file": wav_header(len(value)) + value}.get(name, value)
+        file = '; filename="a"' if name == "file" else ""
+        body += f'--q\r\nContent-Disposition: form-data; name="{name}"{file}\r\n\r\n'.encode() + known + b"\r\n"
+    ask(Call("POST", path, [body + b"--q--" + last], [(b"content-type", b"multipart/form-data; boundary=q")]))
 
 
 @given(

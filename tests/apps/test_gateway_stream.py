@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from lunanexa_apps.controller.gateway.outlet import CUT_PATIENCE_S
 from lunanexa_apps.controller.gateway.progress import Progress
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
 from lunanexa_apps.controller.gateway.settling import Settler
@@ -287,18 +288,33 @@ async def test_a_deadline_before_the_head_is_a_504(autojump_clock: MockClock) ->
         assert sink.refusal.outcome is Outcome.DEADLINE_EXCEEDED
 
 
-async def test_a_deadline_never_cuts_a_write(autojump_clock: MockClock) -> None:
-    scripted = ScriptedEngine(script(Part(delta("a")), Part(delta("b")), stuck=True))
-    async with fleet(autojump_clock, scripted) as world, trio.open_nursery() as nursery:
+@pytest.mark.parametrize("parts", [(Part(delta("a")), Part(delta("b"))), ()], ids=["output", "keepalive"])
+@pytest.mark.parametrize("late_s", [CUT_PATIENCE_S - 0.1, None])
+async def test_a_deadline_waits_a_little_for_a_write(
+    autojump_clock: MockClock, parts: tuple[Part, ...], late_s: float | None
+) -> None:
+    """The write may be output or a comment; a client that takes it soon enough is still told why it ends."""
+    scripted = ScriptedEngine(script(*parts, stuck=True))
+    settings = GatewaySettings(keepalive_ms=2_000)
+    async with fleet(autojump_clock, scripted, settings=settings) as world, trio.open_nursery() as nursery:
         sink = Sink()
         sink.room = trio.Event()
+        began_s = trio.current_time()
         nursery.start_soon(world.gateway.infer, world.call(CHAT, headers={"x-lunanexa-deadline-ms": "4000"}), sink)
-        await trio.sleep(10)
+        await trio.sleep_until(began_s + 4 + (late_s or 0))
         assert not sink.writes
-        sink.room.set()
-        await sink.until(lambda sink: sink.ended)
-        assert sink.events()[0] == delta("a")
-        assert sink.error()["code"] == "deadline_exceeded"
+        if late_s is not None:
+            sink.room.set()
+            await sink.until(lambda sink: sink.ended)
+            assert sink.events()[0] == (delta("a") if parts else KEEPALIVE)
+            assert sink.error()["code"] == "deadline_exceeded"
+        await scripted.departed.wait()
+        assert trio.current_time() - began_s <= 4 + CUT_PATIENCE_S + 0.01
+        while not world.receipts():
+            await trio.sleep(0.1)
+        assert world.receipt().settlement.outcome is Outcome.DEADLINE_EXCEEDED
+        nursery.cancel_scope.cancel("the client is reset")
+    assert world.at_rest()
 
 
 async def test_a_slow_reader_slows_the_engine(autojump_clock: MockClock) -> None:

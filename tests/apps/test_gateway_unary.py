@@ -78,10 +78,6 @@ async def test_the_engine_gets_the_callers_bytes_and_our_key(autojump_clock: Moc
     [
         ({"api_key": None}, Outcome.INVALID_API_KEY, None),
         ({"api_key": "lnx_unknown"}, Outcome.INVALID_API_KEY, None),
-        ({"headers": {"x-lunanexa-deadline-ms": "soon"}}, Outcome.INVALID_REQUEST, "x-lunanexa-deadline-ms"),
-        ({"headers": {"x-lunanexa-deadline-ms": "0"}}, Outcome.INVALID_REQUEST, "x-lunanexa-deadline-ms"),
-        ({"headers": {"x-lunanexa-deadline-ms": "²"}}, Outcome.INVALID_REQUEST, "x-lunanexa-deadline-ms"),
-        ({"headers": {"x-lunanexa-priority": "urgent"}}, Outcome.INVALID_REQUEST, "x-lunanexa-priority"),
     ],
 )
 async def test_what_is_refused_before_it_is_admitted(

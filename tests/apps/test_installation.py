@@ -11,19 +11,23 @@ from lunanexa_adapters.files.private_files import LocalPrivateFiles
 from lunanexa_apps.controller.secrets import keys_of, nodes_of
 from lunanexa_apps.installation import (
     API_KEY,
+    CONTROLLER_ADOPTED_KEYS,
     CONTROLLER_KEY,
     ENGINE_SECRET,
     LISTEN,
     LOCAL_NODE,
+    NODE_ADOPTED_KEYS,
     NODE_KEY,
     OPERATOR_TOKEN,
     SIGNING_KEY,
     keep_secrets,
     prepare_installation,
     read_address,
+    read_adopted_keys,
     read_controller_key,
     read_installation,
     write_address,
+    write_adopted_keys,
 )
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.up.ready_file import ReadyFacts, ReadyFile
@@ -191,11 +195,30 @@ def test_on_a_disk_everything_is_the_owners(tmp_path: Path) -> None:
     assert mode(data_dir / API_KEY) == 0o600
 
 
+def test_keys_of_adopted_servers_are_kept_while_they_are_needed(files: SimulatedPrivateFiles) -> None:
+    names = (CONTROLLER_ADOPTED_KEYS, NODE_ADOPTED_KEYS)
+    assert [read_adopted_keys(files, name) for name in names] == [{}, {}]
+    keys = {"http://127.0.0.1:8000": "sesame"}
+    write_adopted_keys(files, keys)
+    assert [read_adopted_keys(files, name) for name in names] == [keys, keys]
+    write_adopted_keys(files, {})
+    assert [files.read(name) for name in names] == [None, None]
+
+
+@pytest.mark.parametrize("content", [b"sesame", b"[]", b'{"http://h:1": 7}', b"\xff"])
+def test_a_file_of_keys_that_is_none(files: SimulatedPrivateFiles, content: bytes) -> None:
+    files.replace(NODE_ADOPTED_KEYS, content)
+    with pytest.raises(PortFault, match="adopted_keys: no keys by URL") as caught:
+        read_adopted_keys(files, NODE_ADOPTED_KEYS)
+    assert "sesame" not in str(caught.value)
+
+
 FACTS = ReadyFacts(
     base_url="http://127.0.0.1:8400/v1",
     api_key="lnx_a",
     operator_token="o",
     model="m",
+    models=("m", "n"),
     pids={"controller": 1, "node": 2, "engine": None},
 )
 
@@ -214,6 +237,7 @@ def test_the_ready_file(tmp_path: Path) -> None:
         "api_key": "lnx_a",
         "operator_token": "o",
         "model": "m",
+        "models": ["m", "n"],
         "pids": {"controller": 1, "node": 2, "engine": None},
     }
     inode = path.stat().st_ino

@@ -23,10 +23,10 @@ from lunanexa_core.events import Event, WorkloadAdmitted, WorkloadSettled
 from lunanexa_core.ids import ClusterId, SessionId, StartId, WorkloadId
 from lunanexa_core.journal import Head, Row
 from lunanexa_core.keys import secret_digest
-from lunanexa_core.outcomes import Outcome
+from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.policy import Policy
 from lunanexa_core.routing.pick import Denied, Granted
-from lunanexa_core.workload import Receipt, Settlement, Usage
+from lunanexa_core.workload import LedgerReceipt, Settlement, Usage
 from lunanexa_ports.dispatch import Admitted, Grant, QueuePlace
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.journal import Appended, Journal
@@ -143,7 +143,7 @@ class World:
     ran: Counter[WorkloadId] = attrs.Factory(Counter)
     """How often an engine was asked to do a request."""
     acknowledged: set[WorkloadId] = attrs.Factory(set)
-    receipts: dict[WorkloadId, Receipt] = attrs.Factory(dict)
+    receipts: dict[WorkloadId, LedgerReceipt] = attrs.Factory(dict)
     applied: int = 0
     """The newest generation of the deployment that an operator was told of."""
 
@@ -219,7 +219,7 @@ class Life:
         await trio.sleep(0.05)
         receipt = await self.dispatch.settle(Settlement(workload=workload, outcome=None, usage=Usage(output_tokens=3)))
         if not self.is_dead():
-            assert isinstance(receipt, Receipt)
+            assert isinstance(receipt, LedgerReceipt)
             self.world.receipts[workload] = receipt
 
 
@@ -238,7 +238,7 @@ class _Stepped:
     def place(self, workload: WorkloadId, place: int) -> None:
         pass
 
-    def voided(self, workload: WorkloadId) -> None:
+    def voided(self, workload: WorkloadId, refusal: Refusal) -> None:
         self._steps.step(f"voiding {workload}")
 
     def events(self, events: Sequence[Event]) -> None:
@@ -331,7 +331,8 @@ def check_what_was_told(world: World, kernel: Kernel) -> None:
     """What a client or an operator was told before is there when the next controller begins."""
     known = kernel.state.open.keys() | kernel.state.receipts.keys()
     assert world.acknowledged <= known
-    assert {name: kernel.state.receipts.get(name) for name in world.receipts} == world.receipts
+    for name, told in world.receipts.items():
+        assert LedgerReceipt(kernel.state.receipts[name], kernel.state.places[name]) == told
     if world.applied:
         assert kernel.state.deployments[DEPLOYMENT].generation >= world.applied
     # Nothing is granted a second time: what the new one holds is what it will settle.

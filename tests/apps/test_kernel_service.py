@@ -13,13 +13,22 @@ from lunanexa_apps.controller.gateway.session import run_gateway_session
 from lunanexa_apps.controller.janitor import run_janitor
 from lunanexa_apps.controller.kernel import Fenced, Kernel
 from lunanexa_apps.controller.replay import replay
-from lunanexa_core.commands import ApplyDeployment, Begin, Command, EnrolNode, OpenSession, Reconcile, ReportHeartbeat
+from lunanexa_core.commands import (
+    ApplyDeployment,
+    Begin,
+    Command,
+    EnrolNode,
+    OpenSession,
+    Reconcile,
+    ReportHeartbeat,
+    SettleWorkload,
+)
 from lunanexa_core.deployment import Deployment
 from lunanexa_core.ids import AssignmentId, ClusterId, WorkloadId
 from lunanexa_core.keys import secret_digest
 from lunanexa_core.outcomes import Outcome, Refusal
-from lunanexa_core.workload import Receipt, Settlement
-from lunanexa_ports.dispatch import Admitted, Grant
+from lunanexa_core.workload import LedgerReceipt, Settlement, Usage
+from lunanexa_ports.dispatch import Admitted, Grant, Repeated
 from lunanexa_ports.errors import PortFault, PortUnavailable
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.disk import SimulatedDisk
@@ -86,7 +95,7 @@ async def test_a_request_is_admitted_granted_and_settled() -> None:
         assert grant.engine_key
         assert grant.engine_key not in str(kernel.state)
         receipt = await dispatch.settle(settlement())
-        assert isinstance(receipt, Receipt)
+        assert isinstance(receipt, LedgerReceipt)
         assert await dispatch.settle(attrs.evolve(settlement(), detail="again")) == receipt
         assert await dispatch.settle(Settlement(workload=WorkloadId("wl_none"), outcome=None)) is None
         assert not kernel.state.open
@@ -101,7 +110,7 @@ async def test_everything_that_waits_shares_one_transaction() -> None:
     async with kernel_on(disk) as kernel:
         await build_fleet(kernel)
         dispatch = KernelDispatch(kernel, SECRET)
-        answers: list[Admitted | Refusal] = []
+        answers: list[Admitted | Repeated | Refusal] = []
 
         async def admit(number: int) -> None:
             answers.append(await dispatch.admit(request(number)))
@@ -123,7 +132,7 @@ async def test_a_store_that_is_down_is_a_503_and_nothing_is_half_done(mock_clock
     async with kernel_on(disk) as kernel:
         await build_fleet(kernel)
         dispatch = KernelDispatch(kernel, SECRET)
-        answers: list[Admitted | Refusal] = []
+        answers: list[Admitted | Repeated | Refusal] = []
 
         async def admit(number: int) -> None:
             answers.append(await dispatch.admit(request(number)))
@@ -156,7 +165,7 @@ async def test_an_append_of_unknown_outcome_is_answered_as_what_it_was() -> None
         dispatch = KernelDispatch(kernel, SECRET)
         assert isinstance(await dispatch.admit(request()), Admitted)
         assert kernel.epoch > epoch
-        assert isinstance(await dispatch.settle(settlement()), Receipt)
+        assert isinstance(await dispatch.settle(settlement()), LedgerReceipt)
         rebuilt = await replay(SimulatedJournal(disk.mount()))
         assert rebuilt.state.receipts == kernel.state.receipts
 
@@ -178,6 +187,46 @@ async def test_a_poison_command_is_answered_and_its_neighbours_are_served() -> N
         assert isinstance(answers["poison"], Refusal)
         assert answers["poison"].outcome is Outcome.INTERNAL
         assert kernel.state == kernel._pending  # the batch was undone and redone singly
+
+
+async def test_a_settlement_that_cannot_be_taken_ends_its_workload(mock_clock: MockClock) -> None:
+    async with kernel_on(SimulatedDisk()) as kernel:
+        await build_fleet(kernel)
+        dispatch = KernelDispatch(kernel, SECRET)
+        for number in (1, 2):
+            assert isinstance(await dispatch.admit(request(number)), Admitted)
+        mock_clock.jump(3)
+        poison = attrs.evolve(settlement(), usage=Usage(input_tokens=2**60))  # No row can hold it.
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(kernel.ask, SettleWorkload(poison), "test")
+            nursery.start_soon(kernel.ask, SettleWorkload(settlement(2)), "test")
+        receipt, neighbour = (kernel.state.receipts[request(number).workload] for number in (1, 2))
+        assert (receipt.settlement.outcome, receipt.settlement.detail) == (Outcome.INTERNAL, "settlement_failed")
+        assert receipt.settlement.usage == Usage()
+        assert receipt.settlement.total_ms == 3_000
+        assert neighbour.settlement == settlement(2)
+        assert await kernel.ask(SettleWorkload(settlement()), "test") == receipt
+        assert not kernel.state.open
+        assert not kernel.observed.held
+        assert kernel.state == kernel._pending
+
+
+async def test_what_a_live_gateway_never_settles_is_overdue(mock_clock: MockClock) -> None:
+    async with kernel_on(SimulatedDisk()) as kernel, trio.open_nursery() as nursery:
+        await build_fleet(kernel)
+        await nursery.start(run_janitor, kernel)
+        dispatch = KernelDispatch(kernel, SECRET)
+        await nursery.start(run_gateway_session, dispatch, SESSION)
+        assert isinstance(await dispatch.admit(request()), Admitted)
+        began_s = trio.current_time()
+        while kernel.state.open:
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(0.5)
+        (receipt,) = kernel.state.receipts.values()
+        assert receipt.settlement.detail == "overdue"
+        assert trio.current_time() - began_s >= (request().deadline_ms + POLICY.overdue_ms) / 1000
+        assert not kernel.observed.held
+        nursery.cancel_scope.cancel("the test is over")
 
 
 async def test_a_second_leader_fences_the_first() -> None:
@@ -224,7 +273,7 @@ async def test_a_settlement_that_the_store_did_not_take_is_settled_when_it_is_ba
         await build_fleet(kernel)
         dispatch = KernelDispatch(kernel, SECRET)
         assert isinstance(await dispatch.admit(request()), Admitted)
-        receipts: list[Receipt | None] = []
+        receipts: list[LedgerReceipt | None] = []
 
         async def settle() -> None:
             receipts.append(await dispatch.settle(settlement()))
@@ -240,7 +289,7 @@ async def test_a_settlement_that_the_store_did_not_take_is_settled_when_it_is_ba
         while not receipts:
             mock_clock.jump(1)
             await trio.testing.wait_all_tasks_blocked()
-        assert isinstance(receipts[0], Receipt)
+        assert isinstance(receipts[0], LedgerReceipt)
         assert not kernel.state.open
         assert not kernel.observed.held
 

@@ -6,10 +6,14 @@ import trio
 from trio.testing import MockClock
 
 from lunanexa_apps.codec import encode
-from lunanexa_core.ids import ClusterId, NodeId
+from lunanexa_apps.node.settings import HEARTBEAT_MS
+from lunanexa_core.ids import ClusterId, NodeId, StartId
 from lunanexa_core.lifecycle.reconcile import AssignmentRefusal
 from lunanexa_core.southbound.documents import Directive, DocumentRefusal
 from lunanexa_core.southbound.heartbeat import IdentityGrade, RefusedAssignment, ReplicaState
+from lunanexa_ports.errors import PortUnavailable
+from lunanexa_ports.processes import ManagedProcess
+from lunanexa_simulation.processes import SimulatedHost, SimulatedProcesses
 from tests.apps.node_world import BINARY, ENGINE_KEY, NodeWorld, assignment, node_world
 
 
@@ -17,6 +21,9 @@ from tests.apps.node_world import BINARY, ENGINE_KEY, NodeWorld, assignment, nod
 def clock() -> MockClock:
     """Time passes only when every task waits."""
     return MockClock(autojump_threshold=0)
+
+
+STRAY = StartId("start_99_nobodys")
 
 
 async def ready_world(world: NodeWorld) -> None:
@@ -215,6 +222,18 @@ async def test_a_node_belongs_to_one_cluster(clock: MockClock) -> None:
         assert len(world.host.living()) == 1
 
 
+async def test_a_node_is_heard_within_one_interval_after_however_long_an_outage(clock: MockClock) -> None:
+    async with node_world(clock) as world:
+        await ready_world(world)
+        world.network.refuse("controller", 8400)
+        world.network.cut("controller", 8400)
+        await trio.sleep(600)
+        heard, back_s = len(world.controller.heartbeats), trio.current_time()
+        world.network.refuse("controller", 8400, on=False)
+        await world.controller.until(lambda: len(world.controller.heartbeats) > heard)
+        assert trio.current_time() - back_s <= HEARTBEAT_MS / 1_000
+
+
 async def test_without_a_controller_the_last_document_is_followed(clock: MockClock) -> None:
     async with node_world(clock) as world:
         await ready_world(world)
@@ -389,3 +408,39 @@ async def test_nothing_secret_is_in_a_heartbeat(clock: MockClock) -> None:
         await ready_world(world)
         assert ENGINE_KEY.encode() not in b"".join(encode(beat) for beat in world.controller.heartbeats)
         assert BINARY.encode() not in encode(world.controller.heartbeats[-1])
+
+
+class StubbornRecords(SimulatedProcesses):
+    """A directory of records that can't be had for a while."""
+
+    def __init__(self, host: SimulatedHost) -> None:
+        super().__init__(host)
+        self.failures = 3
+
+    def adopt(self, start: StartId) -> ManagedProcess | None:
+        if start == STRAY and self.failures:
+            self.failures -= 1
+            raise PortUnavailable("the records can't be read")
+        return super().adopt(start)
+
+
+async def test_a_stray_whose_record_cannot_be_had_is_tried_again_and_ends_no_agent(clock: MockClock) -> None:
+    async with node_world(clock) as world:
+        world.host.intents[STRAY] = None
+        await world.start(wrap_processes=lambda _: StubbornRecords(world.host))
+        world.controller.desire(assignment())
+        await world.controller.until_state(ReplicaState.READY)
+        await trio.sleep(120)
+        assert STRAY not in world.host.intents
+        assert len(world.host.living()) == 1
+
+
+async def test_a_controller_that_enrols_and_knows_nothing_is_not_asked_without_pause(clock: MockClock) -> None:
+    async with node_world(clock) as world:
+        world.controller.forgetful = True
+        await world.start()
+        await trio.sleep(120)
+        assert 5 < len(world.controller.enrolments) < 50
+        world.controller.forgetful = False
+        world.controller.desire(assignment())
+        await world.controller.until_state(ReplicaState.READY)

@@ -1,6 +1,7 @@
 """Settings: which source wins, and what an error says."""
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from lunanexa_apps.setting_kinds import HostPort, Secret
 from lunanexa_apps.settings import (
     ConfigFile,
+    Flag,
     Loaded,
     SettingsError,
     SourceKind,
@@ -31,7 +33,7 @@ HOME = {"HOME": "/home/u"}
 
 
 def loaded(
-    flags: dict[str, str | None] | None = None,
+    flags: Mapping[str, Flag] | None = None,
     environment: dict[str, str] | None = None,
     document: dict[str, object] | None = None,
 ) -> Loaded[CommandSettings]:
@@ -47,7 +49,7 @@ def loaded(
 
 
 def problems(
-    flags: dict[str, str | None] | None = None,
+    flags: Mapping[str, Flag] | None = None,
     environment: dict[str, str] | None = None,
     document: dict[str, object] | None = None,
 ) -> tuple[str, ...]:
@@ -109,7 +111,7 @@ def test_unknown_names_are_errors_with_the_nearest_known_one() -> None:
         "unknown environment variable LUNANEXA_LISTENS; did you mean LUNANEXA_LISTEN?",
     )
     (far,) = problems(document={"zzzzzz": 1})
-    assert "unknown key zzzzzz; known: adopt, alias" in far
+    assert "unknown key zzzzzz; known: adopt, adopt_key, adopt_key_file, alias" in far
 
 
 @pytest.mark.parametrize("variable", sorted(FOREIGN_VARIABLES))
@@ -187,15 +189,34 @@ def test_addresses(text: str, value: HostPort) -> None:
     ],
 )
 def test_urls(text: str, url: str) -> None:
-    assert loaded({"adopt": text}).settings.adopt == url
+    assert loaded({"url": text}).settings.url == url
+    assert loaded({"adopt": (text, "local")}).settings.adopt == (url, "local")
 
 
 @pytest.mark.parametrize(
     "text", ["https://box", "box:8080", "http://", "http://box/api", "http://u:p@box", "http://box:x", "http://box?a=b"]
 )
 def test_what_is_no_usable_url(text: str) -> None:
-    (problem,) = problems({"adopt": text})
+    (problem,) = problems({"adopt": ("local", text)})
     assert problem.startswith("adopt (from --adopt): expected a URL like ")
+
+
+def test_several_values_of_one_setting() -> None:
+    spoken = ("-ngl", "99", "two words")
+    assert loaded({"engine_argument": spoken}).settings.engine_argument == spoken
+    assert loaded({"engine_argument": ()}).settings.engine_argument == ()
+    assert loaded(environment={"LUNANEXA_ENGINE_ARGUMENT": "-ngl 99 'two words'"}).settings.engine_argument == spoken
+    assert loaded(document={"engine_argument": list(spoken)}).settings.engine_argument == spoken
+    assert loaded(document={"engine_argument": "-ngl 99 'two words'"}).settings.engine_argument == spoken
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [(7, "expected an array, not an integer"), (["a", 7], "expected a string"), ("'a", "quotes that are closed")],
+)
+def test_what_is_no_list_of_values(value: object, message: str) -> None:
+    (problem,) = problems(document={"engine_argument": value})
+    assert message in problem
 
 
 def test_a_secret_is_never_in_the_file_itself() -> None:

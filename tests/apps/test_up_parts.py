@@ -3,25 +3,32 @@
 import json
 import re
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
 import trio
+from trio.testing import MockClock
 
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.settings import flag_of
+from lunanexa_apps.up.choice import AdoptedServer, EngineWish, Silence
 from lunanexa_apps.up.configuration import CommandSettings, LogFormat
-from lunanexa_apps.up.engine_choice import EngineWish
 from lunanexa_apps.up.orders import child_orders, reachable
 from lunanexa_apps.up.plane import Plane, PlaneRefusal, refusal_of
+from lunanexa_apps.up.servers import ask_servers
 from lunanexa_apps.up.status_view import describe_exit, describe_state, engine_pid, not_placed, replicas_of
-from lunanexa_apps.up.surroundings import listed_models, look_around, usual_servers
+from lunanexa_apps.up.surroundings import look_around, usual_servers
+from lunanexa_core.drivers.detection import RecognisedServer
 from lunanexa_core.outcomes import TABLE, Outcome
+from lunanexa_core.workload import Dialect
 from lunanexa_ports.errors import PortFault
-from lunanexa_ports.http_client import HttpRequest, HttpUnreachable
+from lunanexa_ports.http_client import HttpRequest, HttpResponse, HttpUnreachable
 from tests.apps.scripted_http import Reply, ScriptedHttp
+from tests.recorded import recorded
 
 SETTINGS = CommandSettings(data_dir="/data")
 DOCS = Path(__file__).parents[2] / "docs"
@@ -34,6 +41,7 @@ def test_orders_tell_the_children_everything_but_secrets() -> None:
         *(sys.executable, "-m", "lunanexa_apps.controller.main"),
         *("--data-dir", "/data", "--listen", "0.0.0.0:8400"),
         *("--queue-requests-max", "256", "--queue-wait-ms", "60000", "--default-deadline-ms", "600000"),
+        *("--retain-ms-max", "86400000", "--retain-bytes-max", "268435456"),
         *("--log-format", "auto"),
     )
     assert node.argv == (
@@ -106,6 +114,14 @@ def test_why_there_is_no_place() -> None:
         ({"kind": "spawn_failed"}, "could not be started"),
         ({"kind": "start_timeout"}, "was not ready in time"),
         ({"kind": "wrong_identity"}, "is not the process that answers at its address"),
+        (
+            {"kind": "no_memory", "detail": "needs 8 MiB, 5 MiB were available after 120 s"},
+            "was not started for want of memory: it needs 8 MiB, 5 MiB were available after 120 s",
+        ),
+        (
+            {"kind": "memory_limit", "detail": "holds 9 MiB, its limit is 8 MiB"},
+            "was stopped for its memory: it holds 9 MiB, its limit is 8 MiB",
+        ),
         ({"kind": "new_kind"}, "ended: new_kind"),
         ({}, None),
         (None, None),
@@ -143,27 +159,75 @@ async def test_a_plane_asks_with_its_token_and_tells_answers_apart() -> None:
     assert "Bearer" not in repr(plane)
 
 
+def names(servers: tuple[AdoptedServer, ...]) -> list[tuple[str, tuple[str, ...] | Silence]]:
+    return [
+        (s.url, s.told if isinstance(s.told, Silence) else tuple(model.name for model in s.told.models))
+        for s in servers
+    ]
+
+
 @pytest.mark.parametrize(
-    ("body", "models"),
+    ("status", "body", "told"),
     [
-        (b'{"object":"list","data":[{"id":"a"},{"id":"b"}]}', ("a", "b")),
-        (b'{"data":[]}', ()),
-        (b'{"data":[{"id":7},null,{}]}', ()),
-        (b'{"data":{}}', None),
-        (b"[]", None),
-        (b"<html>", None),
+        (200, b'{"object":"list","data":[{"id":"a"},{"id":"b"}]}', ("a", "b")),
+        (200, b'{"data":[]}', ()),
+        (200, b"<html>", Silence.NO_LIST),
+        (404, b"{}", Silence.NO_LIST),
+        (401, b"{}", Silence.KEY),
+        (403, b"{}", Silence.KEY),
+        (503, b"{}", Silence.LOADING),
     ],
 )
-async def test_models_that_a_server_lists(body: bytes, models: tuple[str, ...] | None) -> None:
-    http = ScriptedHttp(lambda _: Reply(200, [body]))
-    assert await listed_models("http://127.0.0.1:8000", http, 1_000) == models
+async def test_what_a_server_tells(status: int, body: bytes, told: object) -> None:
+    http = ScriptedHttp(lambda _: Reply(status, [body]))
+    url = "http://127.0.0.1:8000"
+    assert names(await ask_servers((url, url), {}, http, 1_000)) == [(url, told)]
+
+
+async def test_a_server_that_is_not_there_or_says_nothing(autojump_clock: MockClock) -> None:
+    class Slow(ScriptedHttp):
+        @asynccontextmanager
+        async def exchange(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
+            await trio.Event().wait()
+            yield Reply(200)
+
+    def refuse(_: HttpRequest) -> Reply:
+        raise HttpUnreachable("refused")
+
+    url = "http://127.0.0.1:8000"
+    for http in (ScriptedHttp(refuse), Slow(refuse)):
+        assert names(await ask_servers((url,), {}, http, 1_000)) == [(url, Silence.NO_ANSWER)]
+    assert autojump_clock.current_time() < 10
+
+
+async def test_a_key_goes_to_its_own_server_alone() -> None:
+    http = ScriptedHttp(lambda _: Reply(200, [b'{"data":[{"id":"a"}]}']))
+    await ask_servers(("http://one:1", "http://two:2"), {"http://one:1": "sesame"}, http, 1_000)
+    keys = {(request.host, dict(request.headers).get(b"authorization")) for request in http.requests}
+    assert keys == {("one", b"Bearer sesame"), ("two", None)}
+
+
+async def test_a_llama_server_is_asked_what_its_flags_are() -> None:
+    def server(request: HttpRequest) -> Reply:
+        if request.method == "POST":
+            assert request.body == b"{}"
+            return Reply(400 if request.target == "/v1/embeddings" else 501)
+        body = recorded("llama-server").get(request.target)
+        return Reply(404) if body is None else Reply(200, [body])
+
+    (found,) = await ask_servers(("http://127.0.0.1:8080",), {}, ScriptedHttp(server), 1_000)
+    assert isinstance(found.told, RecognisedServer)
+    assert found.told.dialects is not None
+    assert Dialect.EMBEDDINGS in found.told.dialects
+    assert Dialect.RERANK not in found.told.dialects
 
 
 async def test_only_servers_that_list_a_model_are_offered() -> None:
     def server(request: HttpRequest) -> Reply:
         match request.port:
             case 11434:
-                return Reply(200, [b'{"data":[{"id":"llama3"}]}'])
+                body = recorded("ollama").get(request.target)
+                return Reply(404) if body is None else Reply(200, [body])
             case 8000:
                 raise HttpUnreachable("refused")
             case _:
@@ -171,8 +235,10 @@ async def test_only_servers_that_list_a_model_are_offered() -> None:
 
     http = ScriptedHttp(server)
     with trio.fail_after(30):
-        assert await usual_servers(http) == ("http://127.0.0.1:11434",)
-    assert sorted(request.port for request in http.requests) == [8000, 8080, 11434]
+        found = await usual_servers(http)
+    assert names(found) == [("http://127.0.0.1:11434", ("qwen3:0.6b", "nomic-embed-text:latest"))]
+    asked = [(request.port, request.target) for request in http.requests]
+    assert [target for port, target in asked if port == 8080] == ["/v1/models"], "what lists nothing is asked no more"
 
 
 async def test_looking_around(tmp_path: Path) -> None:
@@ -187,8 +253,8 @@ async def test_looking_around(tmp_path: Path) -> None:
     program.chmod(0o755)
     found = await look_around(wish, {"PATH": str(tmp_path)}, http)
     assert (found.llama_server, found.binary_runs) == (str(program), True)
-    found = await look_around(EngineWish(adopt="http://h:1"), {}, http)
-    assert found.adopted_models == ("a",)
+    found = await look_around(EngineWish(adopt=("http://h:1",)), {}, http)
+    assert names(found.adopted) == [("http://h:1", ("a",))]
     missing = await look_around(EngineWish(model=str(tmp_path / "none.gguf")), {"PATH": ""}, http)
     assert missing.model_head is None
 

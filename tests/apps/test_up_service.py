@@ -5,19 +5,21 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock
 
 from lunanexa_apps.installation import Installation
 from lunanexa_apps.setting_kinds import HostPort
-from lunanexa_apps.up.engine_choice import EngineChoice
+from lunanexa_apps.up.choice import Chosen, EngineChoice
+from lunanexa_apps.up.engine_choice import DEPLOYMENT
 from lunanexa_apps.up.ready_file import ReadyFile
 from lunanexa_apps.up.screen import Announcement, Failure, Screen
 from lunanexa_apps.up.service import UpPlan, run_up
 from lunanexa_apps.up.supervisor import ChildEnded
 from lunanexa_core.deployment import EngineSpec
-from lunanexa_core.ids import Alias
+from lunanexa_core.ids import Alias, DeploymentId
 from lunanexa_ports.children import ChildOrder
 from lunanexa_ports.http_client import HttpRequest, HttpUnreachable
 from lunanexa_simulation.children import SimulatedChild, SimulatedChildren, serve_until_terminated
@@ -86,6 +88,8 @@ class Rig:
         self.in_flight = [0]
         self.deployed: dict[str, Any] | None = None
         self.refuse_deployment: Reply | None = None
+        self.left_over = ["adopted-old", "default", "of-an-operator"]
+        self.serves_second = False
         self.folder = PrivateFolder(path="/run")
         self.code: int | None = None
         self.plan = UpPlan(
@@ -97,9 +101,14 @@ class Rig:
                 operator_token_file="/data/operator_token",
             ),
             listen=HostPort("0.0.0.0", 8400),
-            choice=EngineChoice(
-                alias=Alias("moon"),
-                engine=EngineSpec(driver="reference", served_name="moon", binary="/bin/engine"),
+            chosen=Chosen(
+                engines=(
+                    EngineChoice(
+                        deployment=DEPLOYMENT,
+                        alias=Alias("moon"),
+                        engine=EngineSpec(driver="reference", served_name="moon", binary="/bin/engine"),
+                    ),
+                ),
                 description="an engine",
             ),
             controller=ChildOrder(name="controller", argv=("controller",), environment={}),
@@ -143,6 +152,14 @@ class Rig:
         match (request.method, request.target):
             case ("GET", "/health"):
                 return reply({"ok": True})
+            case ("GET", "/admin/v1/deployments"):
+                return reply({"data": [{"spec": {"deployment": name}, "generation": 1} for name in self.left_over]})
+            case ("DELETE", target):
+                self.left_over.remove(target.removeprefix("/admin/v1/deployments/"))
+                return reply({"removed": True})
+            case ("PUT", "/admin/v1/deployments/adopted-sea"):
+                assert "adopted-old" not in self.left_over, "one that is wanted may have its alias"
+                return reply({"deployment": "adopted-sea", "generation": 1})
             case ("PUT", "/admin/v1/deployments/default"):
                 assert token == b"Bearer operator"
                 if self.refuse_deployment is not None:
@@ -152,7 +169,8 @@ class Rig:
             case ("GET", "/v1/models"):
                 assert token == b"Bearer lnx_key"
                 serves = self.deployed is not None and self.alive("node") and self.replica["state"] == "ready"
-                return reply({"data": [{"id": "moon"}] if serves else []})
+                second = [{"id": "sea"}] if self.serves_second else []
+                return reply({"data": [{"id": "moon"}, *second] if serves else []})
             case ("GET", "/admin/v1/status"):
                 entry = {"deployment": "default", "generation": 1, "replicas": [self.replica]}
                 node = {"node": "local", "heartbeat_age_ms": self.heartbeat_age_ms}
@@ -197,11 +215,13 @@ async def test_it_serves_drains_and_ends_in_order(rig: Rig, clock: MockClock) ->
                 "api_key": "lnx_key",
                 "operator_token": "operator",
                 "model": "moon",
+                "models": ["moon"],
                 "pids": {"controller": 1000, "node": 1001, "engine": 77},
             }
             rig.send.send_nowait(2)
     assert endings == ["node", "controller"]
     assert rig.deployed is not None
+    assert rig.left_over == ["default", "of-an-operator"]
     assert "deployment" not in rig.deployed
     assert rig.deployed["alias"] == "moon"
     assert rig.screen.announcement is not None
@@ -210,6 +230,27 @@ async def test_it_serves_drains_and_ends_in_order(rig: Rig, clock: MockClock) ->
     assert "waiting for 2 requests in flight" in said
     assert "waiting for 1 request in flight" in said
     assert "stopping the node agent and its engines" in said
+
+
+async def test_all_models_must_be_served(rig: Rig, clock: MockClock) -> None:
+    sea = EngineChoice(
+        deployment=DeploymentId("adopted-sea"),
+        alias=Alias("sea"),
+        engine=EngineSpec(driver="ollama", served_name="sea", url="http://127.0.0.1:11434"),
+    )
+    chosen = rig.plan.chosen
+    rig.plan = attrs.evolve(rig.plan, chosen=attrs.evolve(chosen, engines=(*chosen.engines, sea)))
+    with rig.finished(0):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.run)
+            waiting = "1 of 2 models are served; sea: waiting for a node"
+            await rig.until(lambda: rig.screen.progressed[-1:] == [waiting])
+            assert rig.screen.announcement is None
+            rig.serves_second = True
+            await rig.screen.served.wait()
+            assert rig.ready()["models"] == ["moon", "sea"]
+            rig.send.send_nowait(2)
+    assert clock.current_time() < 10
 
 
 async def test_a_second_interrupt_stops_at_once(rig: Rig, clock: MockClock) -> None:

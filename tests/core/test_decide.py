@@ -78,6 +78,11 @@ def refused(decision: Decision) -> Refusal:
         ({"engine": engine(start_timeout_ms=1)}, "engine.start_timeout_ms"),
         ({"engine": engine(stop_timeout_ms=1)}, "engine.stop_timeout_ms"),
         ({"engine": engine(restart_budget=-1)}, "engine.restart_budget"),
+        ({"engine": engine(memory_mib=0)}, "engine.memory_mib"),
+        ({"engine": engine(memory_wait_ms=1)}, "engine.memory_wait_ms"),
+        ({"engine": engine(memory_limit_mib=-1)}, "engine.memory_limit_mib"),
+        ({"engine": engine(binary=None, url="http://h:1", memory_mib=1)}, "engine.memory_mib"),
+        ({"engine": engine(binary=None, url="http://h:1", memory_limit_mib=1)}, "engine.memory_limit_mib"),
         ({"replicas": 65}, "replicas"),
     ],
 )

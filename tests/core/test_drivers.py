@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lunanexa_core.deployment import EngineSpec
-from lunanexa_core.drivers.catalog import DRIVERS
+from lunanexa_core.drivers.catalog import DRIVERS, dialects_of
 from lunanexa_core.drivers.driver import (
     Health,
     IdentityFinding,
@@ -24,6 +24,8 @@ from lunanexa_core.drivers.specification import EngineAddress, adopted_address, 
 from lunanexa_core.ids import AssignmentId, DeploymentId, StartId
 from lunanexa_core.southbound.documents import DesiredAssignment
 from lunanexa_core.southbound.heartbeat import EngineReadings
+from lunanexa_core.workload import Dialect
+from tests.recorded import recorded
 
 GOLDEN = Path(__file__).parent / "golden" / "launch"
 START = StartId("start_7_0123456789")
@@ -82,8 +84,29 @@ def test_llama_server_without_a_model_would_be_a_healthy_router_and_is_refused()
     assert isinstance(refusal_of("reference", model_path=None), LaunchPlan)
 
 
-def test_a_generic_engine_is_never_started() -> None:
-    assert refusal_of("generic_openai") is LaunchRefusal.ADOPTED_ONLY
+@pytest.mark.parametrize("name", ["generic_openai", "vllm", "ollama"])
+def test_an_engine_that_is_adopted_only_is_never_started(name: str) -> None:
+    assert refusal_of(name) is LaunchRefusal.ADOPTED_ONLY
+
+
+@pytest.mark.parametrize(
+    ("arguments", "more"),
+    [
+        ((), set()),
+        (("--embeddings",), {Dialect.EMBEDDINGS}),
+        (("--threads", "2", "--embedding"), {Dialect.EMBEDDINGS}),
+    ],
+)
+def test_llama_server_speaks_what_its_flags_say(arguments: tuple[str, ...], more: set[Dialect]) -> None:
+    texts = {Dialect.CHAT, Dialect.COMPLETIONS, Dialect.RESPONSES, Dialect.MESSAGES}
+    assert DRIVERS["llama_cpp"].dialects(attrs.evolve(BARE, arguments=arguments)) == texts | more
+
+
+def test_what_the_other_engines_speak() -> None:
+    for flag in ("--rerank", "--reranking"):
+        assert DRIVERS["llama_cpp"].dialects(attrs.evolve(BARE, arguments=(flag,))) == {Dialect.RERANK}
+    assert DRIVERS["reference"].dialects(BARE) == set(Dialect)
+    assert DRIVERS["generic_openai"].dialects(BARE) == {Dialect.CHAT, Dialect.COMPLETIONS, Dialect.EMBEDDINGS}
 
 
 def card(name: str, **members: object) -> dict[str, object]:
@@ -138,7 +161,7 @@ def test_no_body_of_a_stranger_proves_anything_or_raises(name: str, body: bytes)
 
 
 def test_health_by_status() -> None:
-    for name in ("reference", "llama_cpp"):
+    for name in ("reference", "llama_cpp", "vllm", "ollama"):
         judge = DRIVERS[name].judge_health
         assert [judge(status, b"") for status in (200, 503, 404, 500)] == [
             Health.READY, Health.LOADING, Health.BROKEN, Health.BROKEN,
@@ -148,6 +171,28 @@ def test_health_by_status() -> None:
     assert generic(200, b"<html>") is Health.BROKEN
     assert generic(503, b"") is Health.LOADING
     assert generic(401, b"") is Health.BROKEN
+
+
+@pytest.mark.parametrize(
+    ("name", "server", "served"), [("vllm", "vllm", "shanty"), ("llama_cpp", "llama-server", "gemma"),
+                                   ("ollama", "ollama", "qwen3:0.6b")]
+)  # fmt: skip
+def test_a_real_server_is_well_lists_its_model_and_tells_its_load(name: str, server: str, served: str) -> None:
+    driver, answers = DRIVERS[name], recorded(server)
+    assert driver.judge_health(200, answers[driver.health_path]) is Health.READY
+    for asked, finding in ((served, IdentityFinding.NO_SLOT), ("other", IdentityFinding.WRONG)):
+        question = IdentityQuestion(served_name=asked, start=None)
+        assert driver.identify(answers[driver.models_path], question) is finding
+    if driver.metrics is not None and driver.metrics_path is not None:
+        assert read_metrics(answers[driver.metrics_path], driver.metrics) == EngineReadings(running=0, waiting=0)
+    else:
+        assert name == "ollama"
+
+
+def test_an_engine_answers_what_is_known_of_it_or_else_what_its_driver_says() -> None:
+    engine = attrs.evolve(BARE, driver="vllm")
+    assert Dialect.EMBEDDINGS in dialects_of(engine)
+    assert dialects_of(attrs.evolve(engine, dialects=(Dialect.CHAT,))) == {Dialect.CHAT}
 
 
 METRICS = MetricMap(running="llamacpp:requests_processing", waiting="llamacpp:requests_deferred")

@@ -10,6 +10,7 @@ from lunanexa_core.commands import (
     ApplyDeployment,
     Begin,
     BeginDrain,
+    CancelWorkload,
     Command,
     EnrolNode,
     FailAttempt,
@@ -21,10 +22,10 @@ from lunanexa_core.commands import (
     Tick,
 )
 from lunanexa_core.events import Event, WorkloadAdmitted, WorkloadSettled
-from lunanexa_core.ids import AssignmentId, BootId, ClusterId, StartId, WorkloadId
+from lunanexa_core.ids import AssignmentId, BootId, ClusterId, KeyId, StartId, WorkloadId
 from lunanexa_core.kernel.absorb import absorb
 from lunanexa_core.kernel.apply import apply
-from lunanexa_core.kernel.decide import Answer, decide
+from lunanexa_core.kernel.decide import Answer, Done, decide
 from lunanexa_core.keys import secret_digest
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
@@ -61,9 +62,13 @@ class KernelMachine(RuleBasedStateMachine):
         self.number = 0
         self.boot = 1
         self.granted: dict[WorkloadId, list[StartId]] = {}
+        self.due_ms: dict[WorkloadId, int] = {}
         self.ask(BEGIN)
         self.ask(EnrolNode(node=NODE, public_key="aa" * 32, agent_version="0.1.0"))
         self.ask(ApplyDeployment(spec=spec()))
+        self.ask(Reconcile((AssignmentId("asg_first"),)))
+        self.node_reports(ReplicaState.READY, same_boot=True, restarts=0)
+        self.ask(OpenSession(SESSION))
 
     def ask(self, command: Command) -> Answer:
         decision = decide(self.state, self.observed, POLICY, command, self.now)
@@ -78,9 +83,14 @@ class KernelMachine(RuleBasedStateMachine):
         deny_waiting(self.state, self.observed, POLICY, self.now)
         return decision.answer
 
-    @rule(ms=st.sampled_from([1, 200, 2_000, 11_000]))
+    @rule(ms=st.sampled_from([1, 200, 2_000, 11_000, 100_000]))
     def time_passes(self, ms: int) -> None:
         self.now = Instant(self.now.mono_ms + ms, self.now.wall_ms + ms)
+
+    @rule(ms=st.sampled_from([5_000, 100_000]))
+    def stands_still(self, ms: int) -> None:
+        self.time_passes(ms)
+        self.observed.stood_still(ms, self.now.mono_ms)
 
     @rule(numbers=st.sets(st.integers(0, 9), max_size=3))
     def reconcile(self, numbers: set[int]) -> None:
@@ -116,6 +126,7 @@ class KernelMachine(RuleBasedStateMachine):
         asked = request(self.number, priority=priority)
         answer = self.ask(AdmitWorkload(asked))
         assert len(self.state.open) == before + isinstance(answer, WorkloadAdmitted)
+        self.due_ms[asked.workload] = self.now.mono_ms + asked.deadline_ms
         return asked.workload
 
     @rule(workload=workloads)
@@ -134,9 +145,40 @@ class KernelMachine(RuleBasedStateMachine):
             assert isinstance(first, Receipt)
             assert again == first
 
-    @rule()
-    def tick(self) -> None:
+    @rule(workload=workloads, key=st.sampled_from([KeyId("key_1"), KeyId("key_2")]))
+    def cancel(self, workload: WorkloadId, key: KeyId) -> None:
+        """Its gateway is told, or, where none is left, it has ended; of another's nobody hears."""
+        before = self.state.open.get(workload)
+        alive = self.observed.sessions.get(SESSION, -1) > self.now.mono_ms
+        answer = self.ask(CancelWorkload(workload, key))
+        if before is None or (alive and before.key == key):
+            assert answer == Done()
+        elif before.key != key:
+            assert isinstance(answer, Refusal)
+        else:
+            assert isinstance(answer, Receipt)
+            assert answer.settlement.outcome is Outcome.CANCELLED_BY_CALLER
+        ended = before is not None and before.key == key and not alive
+        assert (workload in self.state.open) is (before is not None and not ended)
+
+    @rule(renewed=st.booleans())
+    def tick(self, renewed: bool) -> None:
+        """Whatever its gateway does, no workload is open for long after its deadline; and nothing is kept of what
+        the fleet has no more."""
+        if renewed:
+            self.ask(OpenSession(SESSION))
         self.ask(Tick())
+        for workload in self.state.open.values():
+            due_ms = self.due_ms[workload.request.workload]
+            if workload.epoch < self.epoch:  # The time of its admission is known to its own leader alone.
+                due_ms = self.observed.began_mono_ms + workload.request.deadline_ms
+            due_ms = max(due_ms, self.observed.stood_still_until_mono_ms)
+            assert self.now.mono_ms < due_ms + POLICY.overdue_ms
+        assert self.observed.service_ms.keys() <= self.state.deployments.keys()
+        assert self.observed.replicas.keys() <= self.state.assignments.keys() | self.state.replicas.keys()
+        assert self.observed.read_mono_ms.keys() == self.observed.replicas.keys()
+        for deployment, queue in self.observed.queues.items():
+            assert queue or deployment in self.state.deployments
 
     @rule()
     def drain(self) -> None:

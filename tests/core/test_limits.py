@@ -9,6 +9,7 @@ from lunanexa_core.admission.admit import admit
 from lunanexa_core.admission.limits import allowances_of, used_tokens, voided
 from lunanexa_core.admission.windows import KeyWindows
 from lunanexa_core.allowance import Allowance, Allowances
+from lunanexa_core.binding import Ended
 from lunanexa_core.commands import Begin, CreateKey, RevokeKey
 from lunanexa_core.events import Event, KeyCreated, KeyRevoked, WorkloadAdmitted, WorkloadSettled
 from lunanexa_core.ids import Alias, ClusterId, KeyId
@@ -38,7 +39,7 @@ class Books:
         apply(self.state, event, epoch=1, wall_ms=now.wall_ms)
         self.events.append((event, now.wall_ms))
 
-    def admit(self, number: int, now: Instant = NOW, **changes: Any) -> WorkloadAdmitted | Refusal:
+    def admit(self, number: int, now: Instant = NOW, **changes: Any) -> WorkloadAdmitted | Ended | Refusal:
         observed = heard(now)
         before = self.state.copy()
         answer = admit(self.state, observed, POLICY, request(number, key_digest=DIGEST, **changes), now)
@@ -71,7 +72,7 @@ class Books:
         return state
 
 
-def refused(answer: WorkloadAdmitted | Refusal) -> Refusal:
+def refused(answer: WorkloadAdmitted | Ended | Refusal) -> Refusal:
     assert isinstance(answer, Refusal)
     return answer
 

@@ -8,13 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lunanexa_core.canonical import MAX_INTEGER
-from lunanexa_core.openai.request import (
-    RequestHead,
-    estimate_tokens,
-    peek_request,
-    reserved_tokens,
-    splice_request,
-)
+from lunanexa_core.openai.head import RequestHead, estimate_tokens, reserved_tokens, splice_request
+from lunanexa_core.openai.request import peek_request
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.workload import Dialect
 
@@ -75,7 +70,7 @@ def test_a_splice_changes_the_named_members_and_nothing_else(
     head = peek_request(Dialect.CHAT, body)
     if isinstance(head, Refusal):
         return  # Lone surrogates, which json.dumps writes and UTF-8 has not.
-    spliced = splice_request(head, body, served_name=served, include_usage=usage, stream=stream)
+    spliced = b"".join(splice_request(head, body, served_name=served, include_usage=usage, stream=stream))
     expected = json.loads(body)
     expected["model"] = served
     if stream is not None and stream != bool(expected.get("stream")):
@@ -97,7 +92,7 @@ def edited(head: RequestHead) -> list[Any]:
 def test_a_splice_with_nothing_to_change_is_the_identity(body: bytes) -> None:
     head = peek_request(Dialect.CHAT, body)
     if isinstance(head, RequestHead):
-        spliced = splice_request(head, body, served_name=head.model, include_usage=False)
+        spliced = b"".join(splice_request(head, body, served_name=head.model, include_usage=False))
         written = body[head.model_span.start : head.model_span.end]
         before, after = body[: head.model_span.start], body[head.model_span.end :]
         assert spliced == before + json.dumps(head.model).encode() + after
@@ -122,19 +117,19 @@ def test_the_tricky_spellings_are_read() -> None:
     body = '{"m\\u006fdel" : "a\\"é", "stream":true , "stream_options":{ "include_usage" : false } }'.encode()
     head = head_of(body)
     assert (head.model, head.stream, head.include_usage) == ('a"é', True, False)
-    spliced = splice_request(head, body, served_name="x", include_usage=True)
+    spliced = b"".join(splice_request(head, body, served_name="x", include_usage=True))
     assert spliced == b'{"m\\u006fdel" : "x", "stream":true , "stream_options":{ "include_usage" : true } }'
 
 
 def test_options_are_added_where_they_are_missing() -> None:
     body = b'{"model":"a","stream":true,"stream_options":{}}'
-    spliced = splice_request(head_of(body), body, served_name="a", include_usage=True)
+    spliced = b"".join(splice_request(head_of(body), body, served_name="a", include_usage=True))
     assert spliced == b'{"model":"a","stream":true,"stream_options":{"include_usage":true}}'
     body = b'{"model":"a","stream":true,"stream_options": null}'
-    spliced = splice_request(head_of(body), body, served_name="a", include_usage=True)
+    spliced = b"".join(splice_request(head_of(body), body, served_name="a", include_usage=True))
     assert spliced == b'{"model":"a","stream":true,"stream_options": {"include_usage":true}}'
     body = b'{"model":"a"}'
-    spliced = splice_request(head_of(body), body, served_name="a", include_usage=True, stream=True)
+    spliced = b"".join(splice_request(head_of(body), body, served_name="a", include_usage=True, stream=True))
     assert spliced == b'{"model":"a","stream":true,"stream_options":{"include_usage":true}}'
 
 
@@ -193,8 +188,53 @@ def test_a_wrong_field_is_named(body: bytes, param: str) -> None:
     assert refusal_of(body).param == param
 
 
-def test_embeddings_have_no_stream() -> None:
-    assert refusal_of(b'{"model":"a","stream":true}', Dialect.EMBEDDINGS).param == "stream"
+@pytest.mark.parametrize("dialect", [Dialect.EMBEDDINGS, Dialect.RERANK])
+def test_vectors_and_scores_have_no_stream(dialect: Dialect) -> None:
+    assert refusal_of(b'{"model":"a","stream":true}', dialect).param == "stream"
+    assert not head_of(b'{"model":"a","stream":false}', dialect).stream
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b'{"model":"a","previous_response_id":"resp_1"}', "previous_response_id"),
+        (b'{"model":"a","conversation":{"id":"conv_1"}}', "conversation"),
+        (b'{"model":"a","background":true}', "background"),
+        (b'{"model":"a","background":false,"background":true}', "background"),
+    ],
+)
+def test_what_needs_an_answer_that_was_kept_is_refused_with_the_way(body: bytes, param: str) -> None:
+    refusal = refusal_of(body, Dialect.RESPONSES)
+    assert refusal.param == param
+    assert "no answer is kept here" in refusal.message or "twice" in refusal.message
+    assert head_of(body).model == "a"
+
+
+def test_a_response_names_its_limit_and_keeps_its_options() -> None:
+    body = (
+        b'{"model":"a","stream":true,"max_output_tokens":7,"max_tokens":9,"background":null,"store":true,'
+        b'"previous_response_id":null,"stream_options":{"include_obfuscation":false}}'
+    )
+    head = head_of(body, Dialect.RESPONSES)
+    assert (head.stream, head.max_tokens, head.choices) == (True, 7, 1)
+    spliced = b"".join(splice_request(head, body, served_name="a", include_usage=True, stream=True))
+    assert spliced == body
+    unary = b"".join(splice_request(head, body, served_name="a", include_usage=True, stream=False))
+    assert unary == body.replace(b"true", b"false", 1)
+
+
+def test_a_message_may_have_its_limit_only() -> None:
+    head = head_of(b'{"model":"a","max_tokens":7,"n":5,"prompt":["a","b"]}', Dialect.MESSAGES)
+    assert (head.max_tokens, head.choices) == (7, 1)
+
+
+def test_speech_streams_by_a_word_of_its_own() -> None:
+    for told, stream in ((b'"sse"', True), (b'"audio"', False), (b"null", False)):
+        assert head_of(b'{"model":"a","stream_format":' + told + b"}", Dialect.AUDIO_SPEECH).stream is stream
+    for wrong in (b'"x"', b"true", b"[]"):
+        assert (
+            refusal_of(b'{"model":"a","stream_format":' + wrong + b"}", Dialect.AUDIO_SPEECH).param == "stream_format"
+        )
 
 
 @pytest.mark.parametrize(

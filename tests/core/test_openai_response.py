@@ -1,6 +1,8 @@
 """What is read of engines' answers, on recorded streams and on hostile ones; and whole answers put together."""
 
 import json
+import tracemalloc
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lunanexa_core.openai.assemble import assemble
+from lunanexa_core.openai.head import RequestHead
+from lunanexa_core.openai.request import peek_request
 from lunanexa_core.openai.response import (
     error_object,
     estimated_usage,
@@ -18,7 +22,7 @@ from lunanexa_core.openai.response import (
     output_estimate,
     usage_of,
 )
-from lunanexa_core.openai.stream import AnswerReader, EventKind, data_frame
+from lunanexa_core.openai.stream import ChoicesReader, EventKind, data_frame
 from lunanexa_core.sse import SseSplitter, data_of
 from lunanexa_core.workload import Dialect, Usage
 
@@ -53,7 +57,7 @@ def choice(finish: str | None = None, index: int = 0, **delta: Any) -> dict[str,
     ],
 )
 def test_a_recorded_stream_is_understood(engine: str, usage: Usage, kinds: str) -> None:
-    reader = AnswerReader(choices=1)
+    reader = ChoicesReader(choices=1)
     assert [reader.read(event).value for event in recorded(engine)] == kinds.split()
     assert reader.whole
     assert reader.done
@@ -61,7 +65,7 @@ def test_a_recorded_stream_is_understood(engine: str, usage: Usage, kinds: str) 
 
 
 def test_done_after_an_error_is_no_success() -> None:
-    reader = AnswerReader(choices=1)
+    reader = ChoicesReader(choices=1)
     reader.read(event(choices=[choice(content="a")]))
     reader.read(event(choices=[choice("stop")]))
     assert reader.read(b'data: {"error":{"message":"boom","code":500}}\n\n') is EventKind.ERROR
@@ -70,7 +74,7 @@ def test_done_after_an_error_is_no_success() -> None:
 
 
 def test_done_without_a_finish_is_no_success() -> None:
-    reader = AnswerReader(choices=1)
+    reader = ChoicesReader(choices=1)
     reader.read(event(choices=[choice(content="a")]))
     reader.read(b"data: [DONE]\n\n")
     assert reader.done
@@ -78,14 +82,14 @@ def test_done_without_a_finish_is_no_success() -> None:
 
 
 def test_a_finish_without_done_is_one() -> None:
-    reader = AnswerReader(choices=1)
+    reader = ChoicesReader(choices=1)
     assert reader.read(event(choices=[choice("stop", content="a")])) is EventKind.FINISH
     assert reader.whole
     assert not reader.done
 
 
 def test_every_choice_must_finish() -> None:
-    reader = AnswerReader(choices=2)
+    reader = ChoicesReader(choices=2)
     assert reader.read(event(choices=[choice("stop", 0)])) is EventKind.OUTPUT
     assert reader.read(event(choices=[choice("stop", 0)])) is EventKind.OUTPUT
     assert not reader.whole
@@ -94,19 +98,19 @@ def test_every_choice_must_finish() -> None:
 
 
 def test_comments_are_silent_and_no_output() -> None:
-    reader = AnswerReader(choices=1)
+    reader = ChoicesReader(choices=1)
     assert reader.read(b": ping\n\n") is EventKind.SILENT
     assert reader.outputs == 0
 
 
 def test_a_role_and_a_reason_are_no_output() -> None:
     """Else what is booked of a stream that broke would be more than the engine made."""
-    reader = AnswerReader(choices=1)
+    reader = ChoicesReader(choices=1)
     for data in (choice(role="assistant", content=""), choice(content="a"), choice(content="b"), choice("stop")):
         reader.read(event(choices=[data]))
     assert reader.outputs == 2
     for said in (choice("stop", content="a"), choice(tool_calls=[{}]), choice(reasoning_content="a"), {"text": "a"}, 7):
-        reader = AnswerReader(choices=1)
+        reader = ChoicesReader(choices=1)
         reader.read(event(choices=[said]))
         assert reader.outputs == 1, said
 
@@ -114,7 +118,7 @@ def test_a_role_and_a_reason_are_no_output() -> None:
 @given(st.text())
 def test_nothing_that_a_model_writes_is_taken_for_structure(text: str) -> None:
     wicked = text + '"usage":{"prompt_tokens":9,"completion_tokens":9},"error":{"a":1},"finish_reason":"stop" [DONE]'
-    reader = AnswerReader(choices=1)
+    reader = ChoicesReader(choices=1)
     assert reader.read(event(choices=[choice(content=wicked)])) is EventKind.OUTPUT
     assert reader.usage is None
     assert not reader.failed
@@ -124,7 +128,7 @@ def test_nothing_that_a_model_writes_is_taken_for_structure(text: str) -> None:
 @given(st.binary())
 def test_no_event_raises(data: bytes) -> None:
     for payload in (data, b'{"usage":{' + data, b'{"error":{' + data, b'"finish_reason":"' + data):
-        AnswerReader(choices=1).read(b"data: " + payload + b"\n\n")
+        ChoicesReader(choices=1).read(b"data: " + payload + b"\n\n")
         usage_of(payload), error_object(payload), finished_choices(payload), output_estimate(payload)
         assemble(Dialect.CHAT, [payload])
 
@@ -184,7 +188,9 @@ def test_output_is_estimated_by_its_texts() -> None:
     calls = {"content": None, "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
     assert output_estimate(json.dumps({"choices": [{"message": calls}]}).encode()) > 5
     assert output_estimate(b"[]") == 0
-    assert estimated_usage(10, 3) == Usage(input_tokens=4, output_tokens=3, estimated=True)
+    head = peek_request(Dialect.CHAT, b'{"model":"a"}')
+    assert isinstance(head, RequestHead)
+    assert estimated_usage(head, 3) == Usage(input_tokens=5, output_tokens=3, estimated=True)
 
 
 def test_the_recorded_stream_of_llama_server_is_put_together() -> None:
@@ -263,6 +269,40 @@ def test_completions_are_put_together(text: str, places: list[int]) -> None:
     answer = put_together(Dialect.COMPLETIONS, [json.dumps({"choices": [one]}).encode() for one in chunks])
     assert answer["object"] == "text_completion"
     assert answer["choices"] == [{"index": 0, "text": text, "finish_reason": "stop", "logprobs": None}]
+
+
+def transient_bytes(deltas: list[dict[str, Any]]) -> int:
+    """What putting the deltas together allocates, beyond what it keeps, summed over all of them."""
+    spent = 0
+
+    def told() -> Iterator[bytes]:
+        nonlocal spent
+        for payload in [json.dumps({"choices": [delta]}).encode() for delta in deltas]:
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            yield payload
+            spent += tracemalloc.get_traced_memory()[1] - before
+
+    tracemalloc.start()
+    try:
+        assert assemble(Dialect.CHAT, told())
+    finally:
+        tracemalloc.stop()
+    return spent
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        choice(content="x" * 1_000),
+        choice(tool_calls=[{"index": 0, "function": {"arguments": "x" * 1_000}}]),
+        {"index": 0, "text": "x" * 1_000},
+        {"index": 0, "logprobs": {"content": [0] * 100}},
+    ],
+)
+def test_a_long_answer_is_not_copied_with_each_part(delta: dict[str, Any]) -> None:
+    few, many = transient_bytes([delta] * 25), transient_bytes([delta] * 200)
+    assert many < 16 * few  # 8, if each part costs the same; 64, if each costs what came before it.
 
 
 NAMES = st.sampled_from(

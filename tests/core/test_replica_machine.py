@@ -15,6 +15,7 @@ from lunanexa_core.lifecycle.observations import (
     Exited,
     GroupGone,
     LaunchFailed,
+    MemorySeen,
     NotPrepared,
     Observation,
     Prepared,
@@ -360,9 +361,12 @@ TERMINAL = (ReplicaState.READY, ReplicaState.FAILED, ReplicaState.ABSENT)
 class ReplicaHistory(RuleBasedStateMachine):
     """A world in which anything may happen to one replica, the agent's death included."""
 
-    @initialize(budget=st.integers(0, 3), adopted=st.booleans(), second=st.booleans())
-    def begin(self, budget: int, adopted: bool, second: bool) -> None:
+    @initialize(budget=st.integers(0, 3), adopted=st.booleans(), second=st.booleans(), frugal=st.booleans())
+    def begin(self, budget: int, adopted: bool, second: bool, frugal: bool) -> None:
         self.limits = attrs.evolve(RULES, restart_budget=budget, adopted=adopted, second_terminate=second)
+        if not adopted and not frugal:
+            self.limits = attrs.evolve(self.limits, memory_mib=50, memory_limit_mib=50)
+        self.available_mib: int | None = None
         self.now_ms = 0
         self.live: set[StartId] = set()
         self.recorded: set[StartId] = set()
@@ -385,6 +389,8 @@ class ReplicaHistory(RuleBasedStateMachine):
                     assert not self.live, "two live starts of one assignment"
                     assert not self.limits.adopted
                     assert not self.stop_asked
+                    needed_mib = self.limits.memory_mib
+                    assert needed_mib is None or self.available_mib is None or self.available_mib >= needed_mib
                     assert self.record.start is not None
                     self.live.add(self.record.start)
                     self.recorded.add(self.record.start)
@@ -413,8 +419,8 @@ class ReplicaHistory(RuleBasedStateMachine):
         assert self.record != before, "a deadline passed and nothing came of it"
 
     @precondition(lambda self: self.preparing)
-    @rule(how=st.sampled_from(["works", "works", "fails", "refused"]))
-    def preparation_ends(self, how: str) -> None:
+    @rule(how=st.sampled_from(["works", "works", "fails", "refused"]), available=st.none() | st.integers(0, 99))
+    def preparation_ends(self, how: str, available: int | None) -> None:
         self.preparing = False
         if how == "fails":
             self.see(NotPrepared())
@@ -423,7 +429,14 @@ class ReplicaHistory(RuleBasedStateMachine):
         if how == "refused":
             self.see(Refused(StartId(f"start_{self.numbers}"), "no"))
             return
-        self.see(Prepared(start=StartId(f"start_{self.numbers}"), host="127.0.0.1", port=40_000))
+        self.available_mib = available
+        memory = MemorySeen(available_mib=available, total_mib=99)
+        self.see(Prepared(start=StartId(f"start_{self.numbers}"), host="127.0.0.1", port=40_000, memory=memory))
+
+    @rule(available=st.none() | st.integers(0, 99))
+    def memory_is_seen(self, available: int | None) -> None:
+        self.available_mib = self.available_mib if available is None else available
+        self.see(MemorySeen(available_mib=available, total_mib=99))
 
     @precondition(lambda self: self.live)
     @rule(how=st.sampled_from(["exit", "fail"]))
@@ -443,11 +456,20 @@ class ReplicaHistory(RuleBasedStateMachine):
         grade=st.sampled_from(list(IdentityGrade)),
         wrong=st.booleans(),
         running=st.sampled_from([None, 0, 1]),
+        resident=st.sampled_from([None, 50, 51]),
     )
-    def probe(self, number: int, health: Health | None, grade: IdentityGrade, wrong: bool, running: int | None) -> None:
+    def probe(
+        self,
+        number: int,
+        health: Health | None,
+        grade: IdentityGrade,
+        wrong: bool,
+        running: int | None,
+        resident: int | None,
+    ) -> None:
         start = StartId(f"start_{max(1, self.numbers - number)}")
         readings = EngineReadings(running=running, waiting=running)
-        self.see(Probed(start=start, health=health, grade=grade, wrong=wrong, readings=readings))
+        self.see(Probed(start=start, health=health, grade=grade, wrong=wrong, readings=readings, resident_mib=resident))
 
     @rule(number=st.integers(1, 3))
     def something_late_arrives(self, number: int) -> None:

@@ -37,6 +37,7 @@ class Ready:
     api_key: str
     operator_token: str
     model: str
+    models: tuple[str, ...]
     pids: Mapping[str, int | None]
 
     @property

@@ -138,6 +138,52 @@ async def test_an_engine_with_another_identity_is_never_listed(fault: str, fault
     assert "its engine is not the process that answers at its address" in await status_page(faulty, tmp_path)
 
 
+async def test_an_engine_that_leaks_is_restarted_at_its_limit_and_then_given_up(faulty: Up, tmp_path: Path) -> None:
+    ready = faulty.ready
+    limit_mib = 256
+    generation = await changed(ready, "--fault", "leak=64", memory_limit_mib=limit_mib, restart_budget=1)
+    first = await replica_in(faulty, ready, generation, "ready")
+    for restarts, state in ((1, "ready"), (2, "failed")):
+
+        def leaks(restarts: int = restarts) -> dict[str, Any] | None:
+            ask(ready)
+            ((replica,),) = [deployment["replicas"] for deployment in status_of(ready)["deployments"]]
+            found: dict[str, Any] = replica
+            return found if replica["restarts"] == restarts and replica["state"] in ("ready", "failed") else None
+
+        replica = await eventually(leaks, f"restart {restarts}", faulty)
+        assert gone(first["pid"])
+        assert replica["exit"]["kind"] == "memory_limit"
+        held_mib = int(replica["exit"]["detail"].split()[1])
+        assert held_mib > limit_mib
+        assert replica["exit"]["detail"] == f"holds {held_mib} MiB, its limit is {limit_mib} MiB"
+        assert replica["state"] == state
+    assert "was stopped for its memory: it holds" in await status_page(faulty, tmp_path)
+    await check_not_served(ready)
+
+
+async def test_a_start_that_has_no_room_waits_and_is_given_up_with_both_figures(faulty: Up, tmp_path: Path) -> None:
+    ready = faulty.ready
+    (node,) = (await trio.to_thread.run_sync(status_of, ready))["nodes"]
+    total_mib = node["total_mib"]
+    # Never all of a machine is available, as this very test runs on it.
+    generation = await changed(ready, memory_mib=total_mib, memory_wait_ms=2_000, restart_budget=0)
+    waiting = await replica_in(faulty, ready, generation, "awaiting_memory")
+    assert (waiting["pid"], waiting["restarts"]) == (None, 0)
+    replica = await replica_in(faulty, ready, generation, "failed")
+    detail = replica["exit"]["detail"]
+    assert replica["exit"]["kind"] == "no_memory"
+    assert detail.startswith(f"needs {total_mib} MiB, ")
+    assert detail.endswith(" MiB were available after 2 s")
+    generation = await changed(ready, memory_mib=total_mib + 1)
+    replica = await replica_in(faulty, ready, generation, "failed")
+    assert replica["exit"]["detail"] == f"needs {total_mib + 1} MiB, this machine has {total_mib} MiB in all"
+    page = " ".join((await status_page(faulty, tmp_path)).split())
+    assert f"was not started for want of memory: it {replica['exit']['detail']}" in page
+    await changed(ready, memory_mib=64, memory_limit_mib=None)
+    await eventually(lambda: answers(ready), "a start that fits", faulty)
+
+
 async def test_an_engine_that_is_deaf_to_the_stop_is_killed(faulty: Up) -> None:
     ready = faulty.ready
     generation = await changed(ready, "--fault", "slow-stop=1000000", restart_budget=5, stop_timeout_ms=1_000)
@@ -179,4 +225,4 @@ def preliminary(up: Up) -> Ready | None:
     except (FileNotFoundError, ValueError):
         return None
     url = f"http://{listen['host']}:{listen['port']}/v1"
-    return Ready(base_url=url, api_key=key, operator_token=token, model="", pids={})
+    return Ready(base_url=url, api_key=key, operator_token=token, model="", models=(), pids={})

@@ -109,6 +109,63 @@ def test_a_tool_call_streams(client: openai.OpenAI, ready: Ready) -> None:
     assert chunks[-1].choices[0].finish_reason == "tool_calls"
 
 
+def test_a_response_is_the_same_text_whole_and_streamed(client: openai.OpenAI, ready: Ready) -> None:
+    request: dict[str, Any] = {"model": ready.model, "input": QUESTION["content"], "max_output_tokens": 12}
+    whole = client.responses.create(**request)
+    with client.responses.create(**request, stream=True) as stream:
+        events = list(stream)
+    told = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert events[-1].type in ("response.completed", "response.incomplete")
+    last = events[-1].response
+    assert whole.output_text == told == last.output_text != ""
+    assert whole.usage is not None
+    assert last.usage == whole.usage
+    assert whole.usage.output_tokens <= 12
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.responses.create(**request, previous_response_id=whole.id)
+    assert caught.value.param == "previous_response_id"
+
+
+def test_speech_is_heard_again(client: openai.OpenAI, ready: Ready, tmp_path: Path) -> None:
+    request: dict[str, Any] = {"model": ready.model, "input": "The moon is a lamp.", "voice": "alloy"}
+    spoken = client.audio.speech.create(**request, response_format="wav")
+    assert spoken.response.headers["content-type"] == "audio/wav"
+    with client.audio.speech.with_streaming_response.create(**request, response_format="wav") as stream:
+        stream.stream_to_file(tmp_path / "moon.wav")
+    assert (tmp_path / "moon.wav").read_bytes() == spoken.content
+    sound = ("moon.wav", spoken.content)
+    assert client.audio.transcriptions.create(model=ready.model, file=sound).text == "The moon is a lamp."
+    with pytest.warns(DeprecationWarning, match="deprecated"):
+        translated = client.audio.translations.create(model=ready.model, file=sound)
+    assert translated.text == "The moon is a lamp."
+    with client.audio.transcriptions.create(model=ready.model, file=sound, stream=True) as events:
+        told = "".join(event.delta for event in events if event.type == "transcript.text.delta")
+    assert told == "The moon is a lamp."
+
+
+def test_messages_and_rerank(ready: Ready) -> None:
+    """Anthropic's client sends its key as ``x-api-key``."""
+    headers = {"x-api-key": ready.api_key, "anthropic-version": "2023-06-01"}
+    body = {"model": ready.model, "messages": [QUESTION], "max_tokens": 8}
+    whole = httpx2.post(f"{ready.base_url}/messages", headers=headers, json=body)
+    assert whole.status_code == 200, whole.text
+    streamed = httpx2.post(f"{ready.base_url}/messages", headers=headers, json={**body, "stream": True})
+    events = [
+        json.loads(line.removeprefix("data: ")) for line in streamed.text.splitlines() if line.startswith("data:")
+    ]
+    assert events[-1] == {"type": "message_stop"}
+    told = "".join(event["delta"]["text"] for event in events if event["type"] == "content_block_delta")
+    assert told == whole.json()["content"][0]["text"] != ""
+    receipts = [receipt_of(ready, answer.headers[WORKLOAD]) for answer in (whole, streamed)]
+    assert [receipt["output_tokens"] for receipt in receipts] == [whole.json()["usage"]["output_tokens"]] * 2
+    ranked = httpx2.post(
+        f"{ready.base_url}/rerank",
+        headers=headers,
+        json={"model": ready.model, "query": "the sea", "documents": ["a clock", "the sea"]},
+    )
+    assert [result["index"] for result in ranked.json()["results"]] == [1, 0]
+
+
 def test_a_wrong_key_is_an_authentication_error(ready: Ready) -> None:
     with client_of(ready, api_key="lnx_wrong") as client, pytest.raises(openai.AuthenticationError) as caught:
         client.chat.completions.create(**question(ready))

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 def test_the_ready_file_tells_all_and_only_to_its_owner(installation: Up, ready: Ready) -> None:
     assert stat.S_IMODE(installation.ready_file.stat().st_mode) == 0o600
     assert set(json.loads(installation.ready_file.read_bytes())) == {
-        *("base_url", "api_key", "operator_token", "model", "pids")
+        *("base_url", "api_key", "operator_token", "model", "models", "pids")
     }
     assert set(ready.pids) == {"controller", "node", "engine"}
     assert "lunanexa_apps.controller.main" in command_line(ready.pid("controller"))

@@ -5,12 +5,14 @@ from collections.abc import Callable
 import attrs
 import pytest
 
+from lunanexa_apps.controller.rows import to_row
 from lunanexa_core.admission.queue import Waiter
 from lunanexa_core.events import Liveness, LivenessChanged, ReplicaChanged
 from lunanexa_core.ids import StartId
 from lunanexa_core.routing.pick import Granted
 from lunanexa_core.southbound.heartbeat import IdentityGrade
 from lunanexa_core.state import State
+from lunanexa_core.time import Instant
 from lunanexa_core.workload import Attempt
 from lunanexa_simulation.checkers import INVARIANTS, replay_equals_live
 from lunanexa_simulation.verdicts import SafetyBroken
@@ -165,6 +167,11 @@ def two_processes(small: Small) -> None:
     small.sight.running = lambda: [(builders.ASSIGNMENT, builders.START), (builders.ASSIGNMENT, LATER)]
 
 
+def time_runs_away(small: Small) -> None:
+    now = small.kernel.now()
+    small.sight.paced = (small.kernel, Instant(now.mono_ms - 60_000, now.wall_ms - 67_000))
+
+
 def secret_in_a_log(small: Small) -> None:
     small.sight.new_texts = lambda: [("log", f'{{"event":"refused","key":"{builders.SECRET}"}}')]
 
@@ -199,6 +206,7 @@ FAULTS: list[tuple[str, Callable[[Small], None]]] = [
     ("granted_newest_only", third_grant),
     ("routable_is_bound", unproven_but_routable),
     ("one_process_each", two_processes),
+    ("time_is_steady", time_runs_away),
     ("no_secret_shown", secret_in_a_log),
     ("no_secret_shown", secret_in_a_row),
 ]
@@ -209,6 +217,16 @@ async def test_a_planted_fault_is_seen(invariant: str, plant: Callable[[Small], 
     async with small_world() as small:
         plant(small)
         with pytest.raises(SafetyBroken, match=f"^{invariant}: "):
+            small.checkers.look()
+
+
+async def test_a_row_before_its_time_is_seen() -> None:
+    async with small_world() as small:
+        small.checkers.look()
+        event, earlier_ms = LivenessChanged(builders.NODE, Liveness.LOST), small.sight.shadow.wall_ms - 1
+        row = to_row(small.kernel.head, event, epoch=small.kernel.epoch, wall_ms=earlier_ms, actor="test")
+        small.sight.shadow.feed([row])
+        with pytest.raises(SafetyBroken, match=r"^chains_verify: row \d+ .* its time is before"):
             small.checkers.look()
 
 

@@ -69,6 +69,15 @@ async def test_a_jump_is_the_walls_alone(mock_clock: MockClock) -> None:
     assert (now.mono_ms, now.wall_ms) == (2_000, EPOCH_WALL_MS - 598_000)
 
 
+async def test_a_reboot_is_the_monotonic_clocks_alone(mock_clock: MockClock) -> None:
+    clock = SimulatedClock(mono_ms=500, rate_ppm=100_000)
+    mock_clock.jump(10)
+    clock.reboot()
+    assert (clock.now().mono_ms, clock.now().wall_ms) == (0, EPOCH_WALL_MS + 11_000)
+    mock_clock.jump(10)
+    assert (clock.now().mono_ms, clock.now().wall_ms) == (11_000, EPOCH_WALL_MS + 22_000)
+
+
 @pytest.mark.parametrize("rate_ppm", [-500_000, -200, 0, 200, 1_000_000])
 async def test_a_rate_counts_from_when_it_is_set(mock_clock: MockClock, rate_ppm: int) -> None:
     clock = SimulatedClock()

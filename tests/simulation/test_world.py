@@ -2,13 +2,14 @@
 
 from collections.abc import Awaitable, Callable
 
+import pytest
 import structlog
 import trio
 
 from lunanexa_apps.engine.settings import EngineSettings
 from lunanexa_simulation.client import Answer, Ending, Oracle
 from lunanexa_simulation.engine_program import MODEL
-from lunanexa_simulation.faults import crash_agent, crash_controller
+from lunanexa_simulation.faults import Way, crash_agent, crash_controller, join, part, reboot_node
 from lunanexa_simulation.run import Run, RunResult, run_simulated
 from lunanexa_simulation.verdicts import Verdict
 from lunanexa_simulation.world import World, WorldPlan, open_world
@@ -72,6 +73,46 @@ def test_a_killed_agent_says_nothing_more() -> None:
         crash_agent(world)
         await trio.sleep(30)
         assert world.kernel.observed.nodes[node].sequence == sequence
+
+    held(in_world(body))
+
+
+def test_a_reboot_takes_the_processes_and_the_monotonic_clock() -> None:
+    async def body(world: World) -> None:
+        await world.start()
+        await world.deploy()
+        await world.until("it serves", lambda: world.routable() == 1, within_ms=60_000)
+        node, before = world.nodes[0], world.nodes[0].clock.now()
+        accepted, (start,) = node.accepted(), node.machine.intents
+        reboot_node(world)
+        after = node.clock.now()
+        assert not node.up
+        assert not node.machine.living()
+        assert not node.machine.listeners
+        assert (after.mono_ms, after.wall_ms) == (0, before.wall_ms)
+        assert node.accepted() == accepted
+        stranger = node.machine.reuse_pid(start)
+        assert stranger.identity.boot == node.machine.boot
+        assert (node.engines(), node.running()) == ([], [])
+        assert node.machine.view().adopt(start) is None
+
+    held(in_world(body))
+
+
+@pytest.mark.parametrize("way", list(Way))
+def test_what_passes_between_agent_and_controller_is_cut_each_way(way: Way) -> None:
+    async def body(world: World) -> None:
+        await world.start()
+        await trio.sleep(1)  # The first heartbeat is answered.
+        part(world, 0, way)
+        heard = world.kernel.observed.nodes[world.nodes[0].name].sequence
+        await trio.sleep(4)
+        # An agent whose answer is lost waits for it before it says more.
+        since = world.kernel.observed.nodes[world.nodes[0].name].sequence - heard
+        assert since == (1 if way is Way.TO_NODE else 0), since
+        join(world, 0)
+        await trio.sleep(12)
+        assert world.kernel.observed.nodes[world.nodes[0].name].sequence > heard + 1
 
     held(in_world(body))
 

@@ -13,7 +13,8 @@ from werkzeug.exceptions import HTTPException
 
 from lunanexa_adapters.asgi.errors import UNAVAILABLE, invalid
 from lunanexa_adapters.asgi.exchange import Exchange
-from lunanexa_adapters.asgi.headers import request_id
+from lunanexa_adapters.asgi.headers import bearer, request_id
+from lunanexa_adapters.asgi.insight import insight_routes
 from lunanexa_adapters.asgi.keys import key_routes
 from lunanexa_adapters.asgi.node_plane import node_routes
 from lunanexa_adapters.asgi.operator import operator_routes
@@ -22,30 +23,40 @@ from lunanexa_core.outcomes import Refusal
 from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.ids import IdSource
+from lunanexa_ports.insight import Insight
 from lunanexa_ports.node_plane import NodePlane
 from lunanexa_ports.operator import KeyPlane, OperatorPlane
 
 _HOST: Final = b"lunanexa"
+_OPERATORS: Final = "/admin/v1"
 _CONTROL: Final = re.compile(rb"[\x00\r\n]")
 
 
 class ControlApp(AsgiApplication):
-    """Refuses what Quart would trip over before any handler of ours is reached, and hands on the rest."""
+    """Refuses what Quart would trip over before any handler of ours is reached, and hands on the rest. Quart reads
+    a body beside its handlers, so strangers to the operator plane are refused here: nothing is read for them."""
 
-    def __init__(self, app: QuartTrio, ids: IdSource) -> None:
+    def __init__(self, app: QuartTrio, operator: OperatorPlane, ids: IdSource) -> None:
         self.quart = app
+        self._operator = operator
         self._ids = ids
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
-        request = request_id(scope, self._ids)
-        refusal = _unreadable(scope)
+        refusal = _unreadable(scope) or await self._stranger(scope)
         if refusal is not None:
-            await Exchange(scope, receive, send, request).refuse_unread(refusal)
+            await Exchange(scope, receive, send, request_id(scope, self._ids)).refuse_unread(refusal)
             return
         # Quart reads Host as part of the address and fails on some; no route of ours depends on it.
         headers = [(name, value) for name, value in scope["headers"] if name.lower() != b"host"]
         plain = {**scope, "headers": [*headers, (b"host", _HOST)]}
         await self.quart(cast(Any, plain), cast(Any, receive), cast(Any, send))
+
+    async def _stranger(self, scope: Scope) -> Refusal | None:
+        path = str(scope["path"])
+        if path != _OPERATORS and not path.startswith(_OPERATORS + "/"):
+            return None
+        token = bearer(scope)
+        return token if isinstance(token, Refusal) else await self._operator.authorise(token)
 
 
 def _unreadable(scope: Scope) -> Refusal | None:
@@ -59,7 +70,9 @@ def _unreadable(scope: Scope) -> Refusal | None:
     return None
 
 
-def build_control_app(*, operator: OperatorPlane, keys: KeyPlane, nodes: NodePlane, ids: IdSource) -> ControlApp:
+def build_control_app(
+    *, operator: OperatorPlane, keys: KeyPlane, insight: Insight, nodes: NodePlane, ids: IdSource
+) -> ControlApp:
     """The application; it needs no lifespan."""
     app = QuartTrio("lunanexa", static_folder=None, template_folder=None)
     app.config.update(
@@ -75,6 +88,7 @@ def build_control_app(*, operator: OperatorPlane, keys: KeyPlane, nodes: NodePla
     answers = Answers(ids)
     app.register_blueprint(operator_routes(operator, answers))
     app.register_blueprint(key_routes(keys, answers))
+    app.register_blueprint(insight_routes(insight, answers))
     app.register_blueprint(node_routes(nodes, answers))
 
     @app.errorhandler(HTTPException)
@@ -95,4 +109,4 @@ def build_control_app(*, operator: OperatorPlane, keys: KeyPlane, nodes: NodePla
         response.headers["cache-control"] = "no-store"
         return response
 
-    return ControlApp(app, ids)
+    return ControlApp(app, operator, ids)

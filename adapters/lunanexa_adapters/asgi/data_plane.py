@@ -11,11 +11,15 @@ from typing import Final
 
 import attrs
 
-from lunanexa_adapters.asgi.errors import UNAVAILABLE, invalid, method_not_allowed, not_found
+from lunanexa_adapters.asgi.call import FORM_TYPE, JSON_TYPE, read_call
+from lunanexa_adapters.asgi.errors import UNAVAILABLE, method_not_allowed, not_found
 from lunanexa_adapters.asgi.exchange import AsgiSink, Departed, Exchange
-from lunanexa_adapters.asgi.headers import bearer, meaningful, raw_header, request_id
+from lunanexa_adapters.asgi.headers import bearer, request_id
 from lunanexa_adapters.asgi.openapi import openapi_document
 from lunanexa_adapters.asgi.routes import ROUTES
+from lunanexa_adapters.asgi.workloads import PATHS, WorkloadRoutes
+from lunanexa_core.contract.envelope import CONTRACT
+from lunanexa_core.openai.request_rules import request_rules
 from lunanexa_core.outcomes import TABLE, Outcome, Refusal, error_document
 from lunanexa_core.workload import Dialect
 from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
@@ -26,8 +30,8 @@ from lunanexa_ports.gateway import InferenceCall, InferenceGateway
 from lunanexa_ports.ids import IdSource
 from lunanexa_ports.metrics import Metrics
 from lunanexa_ports.operator import Health
+from lunanexa_ports.workloads import WorkloadPlane
 
-CONTRACT: Final = "lunanexa.v1"
 OWNER: Final = "lunanexa"
 _MEDIA_BYTES: Final = 32 * 1024 * 1024
 _TEXT_BYTES: Final = 1024 * 1024
@@ -41,12 +45,13 @@ _UNSERVED: Final = frozenset(("assistants", "audio", "batches", "files", "fine_t
 
 @attrs.frozen(kw_only=True)
 class DataPlaneSettings:
-    """``body_limits``: bytes by dialect; chat may carry images."""
+    """``body_limits``: bytes by dialect; those that may carry images or sound have more."""
 
     version: str
     body_limits: Mapping[Dialect, int] = MappingProxyType(
-        {Dialect.CHAT: _MEDIA_BYTES, Dialect.COMPLETIONS: _TEXT_BYTES, Dialect.EMBEDDINGS: _TEXT_BYTES}
+        {dialect: _MEDIA_BYTES if request_rules(dialect).media else _TEXT_BYTES for dialect in Dialect}
     )
+    envelope_bytes_max: int = _MEDIA_BYTES
 
 
 class DataPlane(AsgiApplication):
@@ -56,6 +61,7 @@ class DataPlane(AsgiApplication):
         self,
         *,
         gateway: InferenceGateway,
+        workloads: WorkloadPlane,
         health: Health,
         metrics: Metrics,
         ids: IdSource,
@@ -69,6 +75,9 @@ class DataPlane(AsgiApplication):
         self._clock = clock
         self._settings = settings
         self._document: bytes | None = None
+        self._workloads = WorkloadRoutes(
+            gateway=gateway, workloads=workloads, clock=clock, body_limit_bytes=settings.envelope_bytes_max
+        )
         self._gets = {
             "/health": self._alive,
             "/ready": self._ready,
@@ -81,7 +90,7 @@ class DataPlane(AsgiApplication):
     @property
     def paths(self) -> frozenset[str]:
         """What is served here."""
-        return frozenset((*self._gets, "/v1/models/{id}", *_DIALECTS))
+        return frozenset((*self._gets, "/v1/models/{id}", *PATHS, *_DIALECTS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
         exchange = Exchange(scope, receive, send, request_id(scope, self._ids))
@@ -98,6 +107,8 @@ class DataPlane(AsgiApplication):
                 await self._infer(exchange, dialect)
             else:
                 await _wrong_method(exchange, "POST")
+        elif self._workloads.owns(path):
+            await self._workloads.serve(exchange)
         elif path in self._gets or path.startswith("/v1/models/"):
             if exchange.method not in ("GET", "HEAD"):
                 await _wrong_method(exchange, "GET, HEAD")
@@ -114,29 +125,17 @@ class DataPlane(AsgiApplication):
 
     async def _infer(self, exchange: Exchange, dialect: Dialect) -> None:
         received_mono_ms = self._clock.now().mono_ms
-        refusal = _unreadable(exchange.scope)
-        key, headers = bearer(exchange.scope), meaningful(exchange.scope)
-        for found in (refusal, key, headers):
-            if isinstance(found, Refusal):
-                await exchange.refuse_unread(found)
-                return
-        assert not isinstance(key, Refusal)
-        assert not isinstance(headers, Refusal)
-        # Nobody without a key has a body read, let alone parsed, for him.
-        stranger = await self._gateway.authenticate(key)
-        if stranger is not None:
-            await exchange.refuse_unread(stranger)
-            return
-        body = await exchange.body(self._settings.body_limits[dialect])
-        if isinstance(body, Refusal):
-            await exchange.refuse_unread(body)
+        media_type = FORM_TYPE if request_rules(dialect).form else JSON_TYPE
+        found = await read_call(exchange, self._gateway, self._settings.body_limits[dialect], media_type)
+        if found is None:
             return
         call = InferenceCall(
             request=exchange.request,
             dialect=dialect,
-            api_key=key,
-            headers=headers,
-            body=body,
+            api_key=found.api_key,
+            terms=found.terms,
+            body=found.body,
+            content_type=found.content_type,
             received_mono_ms=received_mono_ms,
         )
         await exchange.run(lambda: self._gateway.infer(call, AsgiSink(exchange)))
@@ -203,19 +202,6 @@ class DataPlane(AsgiApplication):
     async def _show_metrics(self, exchange: Exchange) -> None:
         content_type, body = self._metrics.render()
         await exchange.send_whole(200, content_type.encode(), body)
-
-
-def _unreadable(scope: Scope) -> Refusal | None:
-    """Why the body would be no JSON, by what the head says of it. A missing type is taken for JSON, as clients
-    leave it out."""
-    content_type = (raw_header(scope, b"content-type") or b"application/json").decode("latin-1")
-    media_type = content_type.partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        return invalid("The body must be application/json.", "content-type")
-    coding = (raw_header(scope, b"content-encoding") or b"identity").strip().lower()
-    if coding != b"identity":
-        return invalid("The body must not be compressed.", "content-encoding")
-    return None
 
 
 async def _wrong_method(exchange: Exchange, allowed: str) -> None:

@@ -43,9 +43,9 @@ def error_answer(refusal: Refusal, request_id: str, headers: Iterable[tuple[str,
         (b"x-request-id", request_id.encode()),
         (b"x-should-retry", b"true" if row.retry else b"false"),
     ]
-    if row.http_status in (429, 503):
-        wait_ms = refusal.wait_ms
-        assert wait_ms is not None, refusal.outcome
+    wait_ms = refusal.wait_ms
+    assert wait_ms is not None or row.http_status not in (429, 503), refusal.outcome
+    if wait_ms is not None:
         # Whole seconds, rounded up: a client that comes early would only be refused again.
         listed += [(b"retry-after", b"%d" % -(-wait_ms // 1000)), (b"retry-after-ms", b"%d" % wait_ms)]
     listed += [(name.encode(), value.encode()) for name, value in headers]

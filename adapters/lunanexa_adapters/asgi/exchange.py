@@ -4,6 +4,7 @@ Source: https://asgi.readthedocs.io/en/latest/specs/www.html
 """
 
 import contextlib
+import io
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
@@ -15,7 +16,7 @@ from lunanexa_adapters.asgi.headers import raw_header
 from lunanexa_core.ids import RequestId
 from lunanexa_core.outcomes import Refusal
 from lunanexa_ports.asgi import CLOSED_BECAUSE, Receive, Scope, Send
-from lunanexa_ports.gateway import ResponseSink
+from lunanexa_ports.gateway import News, ResponseSink
 
 _DRAIN_BYTES: Final = 4 * 1024 * 1024
 _DRAIN_S: Final = 2.0
@@ -55,19 +56,21 @@ class Exchange:
                 return invalid("The header content-length is no number.", "content-length")
             if int(declared) > limit_bytes:
                 return too_large(limit_bytes)
-        parts: list[bytes] = []
-        size_bytes = 0
+        # It gives its content away without copying it, and grows in place.
+        whole = io.BytesIO()
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise Departed
             part: bytes = message.get("body", b"")
-            size_bytes += len(part)
-            if size_bytes > limit_bytes:
+            more = message.get("more_body", False)
+            if whole.tell() + len(part) > limit_bytes:
                 return too_large(limit_bytes)
-            parts.append(part)
-            if not message.get("more_body", False):
-                return parts[0] if len(parts) == 1 else b"".join(parts)
+            if not more and whole.tell() == 0:
+                return part
+            whole.write(part)
+            if not more:
+                return whole.getvalue()
 
     async def run(self, work: Callable[[], Awaitable[None]]) -> None:
         """Runs ``work`` (the body was read) and cancels it when the client goes."""
@@ -170,9 +173,13 @@ class AsgiSink(ResponseSink):
             more = self._left_bytes > 0
         await self._exchange.send_body(data, more=more)
 
-    async def end(self) -> None:
-        if not self._exchange.ended:
+    async def end(self, *, whole: bool = True) -> None:
+        # An answer that does not end ends with its connection.
+        if whole and not self._exchange.ended:
             await self._exchange.send_body(b"", more=False)
 
     async def refuse(self, refusal: Refusal, headers: Sequence[tuple[str, str]] = ()) -> None:
         await self._exchange.refuse(refusal, headers)
+
+    async def tell(self, news: News) -> None:
+        """A dialect has no words for it."""

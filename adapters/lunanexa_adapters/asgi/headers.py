@@ -6,17 +6,11 @@ from typing import Any, Final
 from lunanexa_adapters.asgi.errors import invalid
 from lunanexa_core.ids import RequestId, is_identifier
 from lunanexa_core.outcomes import Refusal
+from lunanexa_core.terms import TERM_HEADERS, Terms, terms_of_headers
 from lunanexa_ports.asgi import Scope
 from lunanexa_ports.ids import IdSource
 
-FORWARDED: Final = (
-    b"x-lunanexa-deadline-ms",
-    b"x-lunanexa-priority",
-    b"x-lunanexa-data-class",
-    b"idempotency-key",
-    b"traceparent",
-)
-"""What the gateway is told of."""
+_TERMS: Final = frozenset(name.encode() for name in TERM_HEADERS)
 _REQUEST_ID_KEY: Final = "lunanexa.request_id"
 
 
@@ -60,15 +54,15 @@ def bearer(scope: Scope) -> str | Refusal | None:
     return key if isinstance(key, Refusal) else key or None
 
 
-def meaningful(scope: Scope) -> dict[str, str] | Refusal:
-    """The headers that the gateway is told of."""
+def terms(scope: Scope) -> Terms | Refusal:
+    """What the caller asks beside the body; of a header that is given twice the first counts."""
     found: dict[str, str] = {}
     headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
     for name, value in headers:
         lowered = name.lower()
-        if lowered in FORWARDED and lowered.decode() not in found:
+        if lowered in _TERMS and lowered.decode() not in found:
             try:
                 found[lowered.decode()] = value.decode("ascii").strip()
             except UnicodeDecodeError:
                 return invalid(f"The header {lowered.decode()} is not ASCII.", lowered.decode())
-    return found
+    return terms_of_headers(found)

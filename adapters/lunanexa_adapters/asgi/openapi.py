@@ -6,14 +6,16 @@ from the outcome table. Source: https://spec.openapis.org/oas/v3.1.1
 
 from typing import Any, Final
 
-from lunanexa_adapters.asgi.routes import Parameter, Plane, Route
+from lunanexa_adapters.asgi.call import FORM_TYPE
+from lunanexa_adapters.asgi.route import Parameter, Plane, Route
+from lunanexa_core.contract.catalog import STRICT
 from lunanexa_core.contract.data_plane import ErrorDocument, NotReady
 from lunanexa_core.contract.keys import KeyRequest
 from lunanexa_core.contract.schema import SchemaBook
 from lunanexa_core.deployment import DeploymentSpec, EngineSpec
 from lunanexa_core.outcomes import TABLE, Outcome
 
-CLOSED: Final = frozenset((DeploymentSpec, EngineSpec, KeyRequest))
+CLOSED: Final = STRICT | {DeploymentSpec, EngineSpec, KeyRequest}
 _DESCRIPTION: Final = """\
 An error has one shape everywhere. A route that is asked with another method answers 405 `method_not_allowed` with \
 `Allow`; HEAD is answered wherever GET is; other dialects of the OpenAI API answer 400 `unsupported_endpoint`. \
@@ -97,7 +99,9 @@ def _operation(route: Route, book: SchemaBook) -> dict[str, Any]:
     if route.parameters:
         operation["parameters"] = [_parameter(parameter) for parameter in route.parameters]
     if route.body is not None:
-        operation["requestBody"] = {"required": True, "content": _json(_body(route.body, book))}
+        schema = _body(route.body, book)
+        content = {FORM_TYPE: {"schema": schema}} if route.form else _json(schema)
+        operation["requestBody"] = {"required": True, "content": content}
     return operation
 
 
@@ -123,7 +127,8 @@ def _body(kind: type, book: SchemaBook) -> dict[str, Any]:
 
 def _answers(route: Route, book: SchemaBook) -> dict[str, Any]:
     if route.engine:
-        content = {**_json({"type": "object"}), "text/event-stream": {"schema": {}}}
+        others: dict[str, Any] = {media_type: {"schema": {}} for media_type in ("text/event-stream", *route.media)}
+        content = {**_json({"type": "object"}), **others}
         return {"200": _response("The engine's own answer, unchanged.", content, _ON_INFERENCE)}
     text = isinstance(route.answer, str)
     content = {route.answer: {"schema": _TEXT}} if text else _json(dict(book.of(route.answer)))
@@ -145,6 +150,8 @@ def _errors(route: Route, book: SchemaBook) -> dict[str, Any]:
         schema = error
         if route.path == "/ready" and status == 503:
             schema = dict(book.of(NotReady))
+        elif route.fails_with is not None:
+            schema = {"anyOf": [error, dict(book.of(route.fails_with))]}
         elif route.engine and status in (400, 404, 409, 413, 429):
             # Also the engine's own refusal, in its own shape.
             schema = {"anyOf": [error, {"type": "object"}]}

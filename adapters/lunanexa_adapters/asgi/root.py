@@ -8,17 +8,23 @@ import structlog
 
 from lunanexa_adapters.asgi.errors import INTERNAL, error_answer, not_found
 from lunanexa_adapters.asgi.headers import request_id
+from lunanexa_adapters.websocket.handshake import refuse_handshake
 from lunanexa_ports.asgi import AsgiApplication, Message, Receive, Scope, Send
 from lunanexa_ports.ids import IdSource
 
 _CONTROL_PREFIXES = ("/admin/v1", "/node/v1")
+_STREAM_PATH = "/v1/stream"
 
 
 class Root(AsgiApplication):
-    """Dispatches by path prefix. ``control`` serves the operator and node planes, ``data_plane`` all else."""
+    """Dispatches by path prefix. ``control`` serves the operator and node planes, ``data_plane`` all else, and
+    ``stream`` the one path of WebSockets."""
 
-    def __init__(self, *, data_plane: AsgiApplication, control: AsgiApplication, ids: IdSource) -> None:
+    def __init__(
+        self, *, data_plane: AsgiApplication, control: AsgiApplication, stream: AsgiApplication, ids: IdSource
+    ) -> None:
         self._data_plane = data_plane
+        self._stream = stream
         self._control = control
         self._ids = ids
         self._log = structlog.get_logger("lunanexa.edge")
@@ -28,7 +34,8 @@ class Root(AsgiApplication):
             case "http":
                 await self._guard(scope, receive, send)
             case "websocket":
-                await self._refuse_websocket(scope, receive, send)
+                serve = self._stream if scope["path"] == _STREAM_PATH else self._refuse_websocket
+                await serve(scope, receive, send)
             case "lifespan":
                 for phase in ("startup", "shutdown"):
                     await receive()
@@ -64,13 +71,7 @@ class Root(AsgiApplication):
 
     async def _refuse_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
-        if "websocket.http.response" not in scope.get("extensions", {}):
-            # The server makes a 403 of it.
-            await send({"type": "websocket.close", "code": 1000})
-            return
-        answer = error_answer(not_found(str(scope["path"])), request_id(scope, self._ids))
-        await send({"type": "websocket.http.response.start", "status": answer.status, "headers": answer.headers})
-        await send({"type": "websocket.http.response.body", "body": answer.body, "more_body": False})
+        await refuse_handshake(scope, send, not_found(str(scope["path"])), request_id(scope, self._ids))
 
 
 def _under(path: str, prefixes: tuple[str, ...]) -> bool:

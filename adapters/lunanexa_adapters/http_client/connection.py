@@ -11,6 +11,7 @@ import h11
 import trio
 from trio import socket as trio_socket
 
+Body = tuple[bytes | memoryview, ...]
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 
 READ_BYTES = 64 * 1024
@@ -24,7 +25,7 @@ BROKEN = (h11.RemoteProtocolError, trio.BrokenResourceError, trio.ClosedResource
 class Connection:
     """Owned by one exchange at a time; the pool holds it in between."""
 
-    __slots__ = ("_protocol", "_socket", "_stream", "answer_begun", "body_ended", "idle_since", "sent_all")
+    __slots__ = ("_protocol", "_socket", "_stream", "answer_begun", "body_ended", "idle_since", "sent_all", "sent_any")
 
     def __init__(self, stream: Stream, *, head_limit_bytes: int) -> None:
         self._stream = stream
@@ -32,6 +33,8 @@ class Connection:
         self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=head_limit_bytes)
         self.answer_begun = False
         self.body_ended = False
+        self.sent_any = False
+        """Bytes of the request may have reached the peer."""
         self.sent_all = False
         self.idle_since = 0.0
 
@@ -45,21 +48,31 @@ class Connection:
         poll.register(self._socket.fileno(), select.POLLIN)
         return bool(poll.poll(0))
 
-    def encode(self, head: h11.Request, body: bytes) -> tuple[bytes, bytes]:
+    def encode(self, head: h11.Request, body: Body) -> list[bytes | memoryview]:
         """The request's bytes; from here on the connection belongs to this request."""
-        encoded = self._protocol.send(head)
-        if body:
+        parts: list[bytes | memoryview] = [self._protocol.send(head) or b""]
+        for part in filter(len, body):
             # Content-Length framing leaves the body as it is: no need to copy it through h11's join.
-            self._protocol.send_with_data_passthrough(h11.Data(data=body))
+            self._protocol.send_with_data_passthrough(h11.Data(data=part))  # type: ignore[arg-type]  # only measured
+            parts.append(part)
         self._protocol.send(h11.EndOfMessage())
-        return encoded, body
+        return parts
 
-    async def send(self, head: bytes, body: bytes) -> None:
-        if len(body) <= READ_BYTES:
-            await self._stream.send_all(head + body)
-        else:
-            await self._stream.send_all(head)
-            await self._stream.send_all(body)
+    async def send(self, parts: list[bytes | memoryview]) -> None:
+        """``sent_any`` stays unset when the peer was gone before the first byte. Raises what :data:`BROKEN` says."""
+        taken = 0
+        if isinstance(self._stream, trio.SocketStream):
+            try:
+                taken = await self._socket.sendmsg(parts)
+            except OSError as exc:
+                raise trio.BrokenResourceError(str(exc)) from exc
+        elif sum(map(len, parts)) <= READ_BYTES:
+            parts = [b"".join(parts)]  # one record of TLS
+        self.sent_any = True
+        for part in parts:
+            if taken < len(part):
+                await self._stream.send_all(memoryview(part)[taken:])
+            taken = max(0, taken - len(part))
         self.sent_all = True
 
     async def read_head(self) -> h11.Response:
@@ -113,7 +126,7 @@ class Connection:
         if self._protocol.our_state is not h11.DONE or self._protocol.their_state is not h11.DONE:
             return False  # one side said `Connection: close`, or spoke HTTP/1.0
         self._protocol.start_next_cycle()
-        self.answer_begun = self.body_ended = self.sent_all = False
+        self.answer_begun = self.body_ended = self.sent_any = self.sent_all = False
         return True
 
     async def _receive(self) -> None:

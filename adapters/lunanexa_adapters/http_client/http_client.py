@@ -18,6 +18,7 @@ import trio
 from lunanexa_adapters.http_client.connection import BROKEN, Connection, connect
 from lunanexa_adapters.http_client.pool import OriginPool
 from lunanexa_ports.http_client import (
+    IDEMPOTENT,
     Headers,
     HttpBroken,
     HttpClient,
@@ -39,9 +40,9 @@ class HttpClientLimits:
     head_max_bytes: int = 64 * 1024
     """A response head (and a chunk's header) that is not complete within this many bytes breaks the exchange."""
     replace_window_ms: int = 1_000
-    """A pooled connection that ends without a byte of an answer is replaced only when it does so within this
-    time: the race with a server's idle timer is over in a round trip, and a server that was busy with the
-    request for longer has seen it."""
+    """A pooled connection that ends without a byte of an answer to an idempotent request is replaced only when it
+    does so within this time: the race with a server's idle timer is over in a round trip, and a server that was
+    busy with the request for longer has seen it."""
 
 
 class H11HttpClient(HttpClient):
@@ -131,14 +132,19 @@ class H11HttpClient(HttpClient):
             asked_at = trio.current_time()
             try:
                 return pooled, await self._ask_on(pooled, request, head)
+            except HttpUnreachable:
+                if self._closed:
+                    raise
             except _PeerEnded:
                 waited_ms = (trio.current_time() - asked_at) * 1000
-                if pooled.answer_begun or self._closed or waited_ms > self._limits.replace_window_ms:
+                if request.method not in IDEMPOTENT or pooled.answer_begun or self._closed:
+                    raise
+                if waited_ms > self._limits.replace_window_ms:
                     raise
         try:
             fresh = await self._connect(request)
         except HttpUnreachable as exc:
-            if pooled is None:
+            if pooled is None or not pooled.sent_any:
                 raise
             # The request went out once already, so "nothing of it can have been seen" would be untrue.
             raise HttpBroken(str(exc), head_seen=False) from exc
@@ -245,8 +251,8 @@ def _head_of(request: HttpRequest) -> h11.Request:
     connection is touched."""
     host = f"[{request.host}]" if ":" in request.host else request.host
     headers = [(b"host", f"{host}:{request.port}".encode("ascii")), *request.headers]
-    if request.body or request.method in ("POST", "PUT", "PATCH"):
-        headers.append((b"content-length", b"%d" % len(request.body)))
+    if request.body_bytes or request.method in ("POST", "PUT", "PATCH"):
+        headers.append((b"content-length", b"%d" % request.body_bytes))
     try:
         return h11.Request(method=request.method, target=request.target, headers=headers)
     except h11.LocalProtocolError as exc:
@@ -266,20 +272,22 @@ def _why(error: Exception) -> str:
 async def _converse(connection: Connection, head: h11.Request, request: HttpRequest) -> h11.Response:
     """Sends and reads the head; a large body is sent while reading, for the server may answer (413) before
     it has read all and then close. Such a send fails, and the answer is still there to be read."""
-    head_bytes, body = connection.encode(head, request.body)
+    parts = connection.encode(head, (request.body, *request.more))
     reading = trio.CancelScope()
 
     async def send() -> None:
         try:
-            await connection.send(head_bytes, body)
+            await connection.send(parts)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return  # reading tells what happened
+            if not connection.sent_any:
+                reading.cancel()  # whatever can be read is no answer to this request
+            return  # else reading tells what happened
         if request.head_timeout_ms is not None:
             reading.deadline = trio.current_time() + request.head_timeout_ms / 1000
 
     response: h11.Response | None = None
     failure: Exception | None = None
-    async with trio.open_nursery() if len(body) > INLINE_BODY_BYTES else _NoNursery() as nursery:
+    async with trio.open_nursery() if request.body_bytes > INLINE_BODY_BYTES else _NoNursery() as nursery:
         if nursery is None:
             await send()
         else:
@@ -292,6 +300,8 @@ async def _converse(connection: Connection, head: h11.Request, request: HttpRequ
         # An answer below 300 before the request's end comes from a server that reads on while it answers.
         if nursery is not None and (response is None or response.status_code >= 300):
             nursery.cancel_scope.cancel()
+    if not connection.sent_any:
+        raise HttpUnreachable("the connection ended before anything was sent")
     if response is not None:
         return response
     if failure is None:

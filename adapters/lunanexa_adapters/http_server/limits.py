@@ -27,6 +27,8 @@ class ServerLimits:
     max_connections: int = 8_192
     """A connection over it is answered 503 and closed."""
     websocket_message_max_bytes: int = 1024 * 1024
+    """Of a message's UTF-8, fragments together. A longer one ends the connection with 1009 as it comes in; it is
+    never held whole."""
     websocket_ping_ms: int = 20_000
     websocket_pong_timeout_ms: int = 20_000
     """A WebSocket peer that says nothing at all for ping + pong time is gone."""

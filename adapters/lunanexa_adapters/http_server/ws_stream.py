@@ -3,11 +3,12 @@
 What stock hypercorn 0.18 does, and why each override exists: a message over the size limit is answered
 with close code 1009 but read and buffered on; permessage-deflate is negotiated, so that 400 KB on the wire
 become 650 MB in memory; after the end of a connection ``send`` returns without a checkpoint, so that a
-sending loop starves every other task; bytes before the handshake's end leave the connection half open; a
-protocol error is not answered with its close code.
+sending loop starves every other task; so does a client that sends tiny frames as fast as it can; bytes before
+the handshake's end leave the connection half open; a protocol error is not answered with its close code; the
+application is not told the client's own code.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 from hypercorn.protocol.events import Body, Data, EndBody, Event, Request, Response, StreamClosed
@@ -22,9 +23,14 @@ from lunanexa_adapters.http_server.answers import error_headers
 if TYPE_CHECKING:
     from lunanexa_adapters.http_server.h11_protocol import GuardedH11Protocol
 
+FRAMES_A_TURN = 32
+"""One read can hold ten thousand frames; after so many of them the others have their turn."""
+
 
 class GuardedWsStream(WSStream):
     protocol: "GuardedH11Protocol"
+    _beyond_ascii_bytes = 0
+    """What the UTF-8 of the message under way has more than characters."""
 
     async def handle(self, event: Event) -> None:
         if isinstance(event, Request):
@@ -48,10 +54,13 @@ class GuardedWsStream(WSStream):
         await self.protocol.flush()
 
     async def _handle_events(self) -> None:
-        for event in self.connection.events():
+        for number, event in enumerate(self.connection.events(), 1):
+            if not number % FRAMES_A_TURN:
+                await trio.lowlevel.checkpoint()
             if isinstance(event, Message):
                 try:
                     self.buffer.extend(event)
+                    self._count(event)
                 except FrameTooLargeError:
                     self.buffer.clear()
                     await self._end(CloseConnection(code=CloseReason.MESSAGE_TOO_BIG))
@@ -60,13 +69,24 @@ class GuardedWsStream(WSStream):
                     assert self.app_put is not None
                     await self.app_put(self.buffer.to_message())
                     self.buffer.clear()
+                    self._beyond_ascii_bytes = 0
             elif isinstance(event, Ping):
                 await self._send_wsproto_event(event.response())
             elif isinstance(event, CloseConnection):
                 # Open still: the frame was no frame, and the event carries the code that says so.
                 remote = self.connection.state is ConnectionState.REMOTE_CLOSING
+                if self.app_put is not None:
+                    # The first one counts: hypercorn's own says 1006 in any case.
+                    await self.app_put({"type": "websocket.disconnect", "code": int(event.code)})
                 await self._end(event.response() if remote else event)
                 return
+
+    def _count(self, event: "Message[Any]") -> None:
+        """hypercorn counts characters, and a limit is one of bytes."""
+        if isinstance(event.data, str) and not event.data.isascii():
+            self._beyond_ascii_bytes += len(event.data.encode()) - len(event.data)
+        if self.buffer.length + self._beyond_ascii_bytes > self.buffer.max_length:
+            raise FrameTooLargeError
 
     async def _end(self, close: CloseConnection) -> None:
         await self._send_wsproto_event(close)

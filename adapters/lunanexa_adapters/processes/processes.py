@@ -74,16 +74,16 @@ class LinuxProcess(ManagedProcess):
             code, number = status.si_status, status.si_status
             ended = status.si_code == os.CLD_EXITED
             self._exit = ProcessExit(code=code) if ended else ProcessExit(signal=number)
-        self.close()
+        os.close(self._pidfd)
+        self._pidfd = None
 
-    def close(self) -> None:
-        """Gives up the main process's descriptor, and its status if nobody asked for it."""
-        if self._pidfd is not None and self._exit is None:
-            self._collect()
+    def give_up(self) -> bool:
+        """Has nothing more to do with the process: whether nothing is left to reap. A child of ours that still
+        lives is a launcher that became no engine, and is ended."""
+        self._collect()
         if self._pidfd is not None:
-            os.close(self._pidfd)
-            self._pidfd = None
-            self._exit = self._exit or ProcessExit()
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        return self._pidfd is None
 
     def terminate(self) -> None:
         self.group.signal(signal.SIGTERM)
@@ -107,6 +107,8 @@ class LinuxProcesses(Processes):
         self.logs = EngineLogs(logs, log_cap_bytes)
         self._ports = FreePorts()
         self._handles: dict[StartId, LinuxProcess] = {}
+        self._given_up: list[LinuxProcess] = []
+        """Launchers of starts that never were: ours to reap once they have ended."""
 
     async def start(self, order: LaunchOrder) -> ManagedProcess:
         if not self._intents.create(order.start):
@@ -169,7 +171,10 @@ class LinuxProcesses(Processes):
 
     def adopt(self, start: StartId) -> ManagedProcess | None:
         identity = self._intents.identity(start)
-        if identity is None or identity.boot != boot_id():
+        if identity is None:
+            self._give_up(start)
+            return None
+        if identity.boot != boot_id():
             return None
         process = self._handles.get(start)
         if process is None:
@@ -177,13 +182,22 @@ class LinuxProcesses(Processes):
             self._handles[start] = process
         return process if process.group.members() else None
 
+    def _give_up(self, start: StartId) -> None:
+        process = self._handles.pop(start, None)
+        if process is not None:
+            self._given_up.append(process)
+            self._reap()
+
+    def _reap(self) -> None:
+        self._given_up = [one for one in self._given_up if not one.give_up()]
+
     def recorded(self) -> Sequence[StartId]:
+        # Asked at every look of the agent, so that what is given up is reaped soon after its end.
+        self._reap()
         return self._intents.recorded()
 
     def forget(self, start: StartId) -> None:
-        process = self._handles.pop(start, None)
-        if process is not None:
-            process.close()
+        self._give_up(start)
         self._intents.remove(start)
 
     def last_lines(self, log_name: str, limit: int) -> tuple[str, ...]:

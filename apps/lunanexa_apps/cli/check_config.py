@@ -2,6 +2,7 @@
 
 import enum
 import json
+import shlex
 
 import attrs
 import click
@@ -54,5 +55,7 @@ def _plain(value: object) -> object:
             return value.value
         case HostPort() | Secret():
             return str(value)
+        case tuple():
+            return shlex.join(value) or None
         case _:
             return value

@@ -1,12 +1,13 @@
 """One chat completion, streamed: what to send, and what the stream says, event by event."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
 
-from lunanexa_apps.up.plane import PlaneRefusal, parse_json, refusal_of
-from lunanexa_core.sse import data_of
+from lunanexa_apps.up.plane import parse_json
+from lunanexa_client import StreamEvent
 
 SHORTEST_STREAM_S: Final = 0.005
 """Below that the speed of an answer can't be told from that of this program's reading it."""
@@ -42,22 +43,11 @@ class Transcript:
         self.content = ""
         self.finish_reason: str | None = None
         self.usage: dict[str, Any] | None = None
-        self.refusal: PlaneRefusal | None = None
-        self.done = False
 
-    def take(self, event: bytes) -> str:
+    def take(self, event: StreamEvent) -> str:
         """The text that ``event`` adds; empty for anything else. Odd events are passed over, as clients do."""
-        data = data_of(event)
-        if data is None:
-            return ""
-        if data.strip() == b"[DONE]":
-            self.done = True
-            return ""
-        chunk = parse_json(data)
+        chunk = parse_json(event.data)
         if not isinstance(chunk, dict):
-            return ""
-        if isinstance(chunk.get("error"), dict):
-            self.refusal = refusal_of(200, chunk)
             return ""
         if isinstance(chunk.get("usage"), dict):
             self.usage = chunk["usage"]
@@ -120,7 +110,7 @@ class Measures:
         return ", ".join(part for part in parts if part is not None)
 
 
-def result_document(model: str, transcript: Transcript, measures: Measures, headers: dict[str, str]) -> str:
+def result_document(model: str, transcript: Transcript, measures: Measures, headers: Mapping[str, str]) -> str:
     """The whole answer as one JSON document."""
     speed = measures.tokens_per_s
     document = {

@@ -1,39 +1,40 @@
 """``lunanexa invoke``: asks a model and streams its answer to the terminal."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import attrs
 import click
 import trio
 
+from lunanexa_apps.cli.complete import complete_models
 from lunanexa_apps.cli.completion import Measures, Question, Transcript, result_document
 from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options, settings_or_exit
-from lunanexa_apps.cli.target import Target, fail_refused, fail_unreachable, find_target
+from lunanexa_apps.cli.target import fail_with, find_target, refusal_of_error
 from lunanexa_apps.cli.tools import Tools, fail, printable, wants_color
-from lunanexa_apps.up.plane import ANSWER_LIMIT_BYTES, Plane, PlaneRefusal, parse_json, refusal_of
-from lunanexa_core.outcomes import TABLE, Outcome
-from lunanexa_core.sse import SseEventTooLong, SseSplitter
-from lunanexa_ports.errors import PortError, PortFault
+from lunanexa_client import AsyncClient, ClientSettings, LunaNexaError, Unavailable
+from lunanexa_client.errors import ErrorFacts
+from lunanexa_core.outcomes import Outcome
+from lunanexa_core.workload import Dialect
 
-EVENT_LIMIT_BYTES: Final = 4 << 20
 STDIN: Final = "-"
 
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """What came back. ``model`` is the one that was asked."""
+    """What came back. ``model`` is the one that was asked; ``cut`` is what ended the answer early."""
 
     model: str
     transcript: Transcript
+    cut: LunaNexaError | None
     measures: Measures
-    headers: dict[str, str]
+    headers: Mapping[str, str]
 
 
 @click.command("invoke")
-@click.argument("words", nargs=-1, metavar="[MODEL] [PROMPT]")
+@click.argument("words", shell_complete=complete_models, nargs=-1, metavar="[MODEL] [PROMPT]")
 @click.option("--system", metavar="TEXT", help="System message.")
 @click.option("--max-tokens", type=click.IntRange(1), help="Longest answer, in tokens.")
 @click.option("--temperature", type=click.FloatRange(0, 5), help="Sampling temperature.")
@@ -63,14 +64,10 @@ def command(
     model, prompt = _model_and_prompt(words)
     question = Question(model=model or "", prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature)
     show = _ignore if output == JSON else _show
-    result = tools.run(partial(_ask, tools, target, question, show))
-    match result:
-        case PlaneRefusal():
-            fail_refused(target, result, token_name="an API key")
-        case PortError():
-            fail_unreachable(target, result)
-        case _:
-            _finish(result, output)
+    result = tools.run(partial(_ask, tools, target.client_settings(), question, show))
+    if isinstance(result, LunaNexaError):
+        fail_with(target, result, token_name="an API key")
+    _finish(result, output)
 
 
 def _model_and_prompt(words: tuple[str, ...]) -> tuple[str | None, str]:
@@ -109,73 +106,56 @@ def _refuse_bytes(*texts: str) -> None:
 
 
 async def _ask(
-    tools: Tools, target: Target, question: Question, show: Callable[[str], None]
-) -> Answer | PlaneRefusal | PortError:
+    tools: Tools, settings: ClientSettings, question: Question, show: Callable[[str], None]
+) -> Answer | LunaNexaError:
     http = tools.make_http()
+    client = AsyncClient(settings=settings, http=http, ids=tools.make_ids())
     try:
-        plane = target.data_plane(http)
         if not question.model:
-            found = await _first_model(plane)
-            if isinstance(found, PlaneRefusal):
-                return found
-            question = attrs.evolve(question, model=found)
-        return await _stream(plane, question, show)
-    except PortError as error:
+            question = attrs.evolve(question, model=await _first_model(client))
+        return await _stream(client, question, show)
+    except LunaNexaError as error:
         return error
     finally:
         with trio.move_on_after(1, shield=True):
             await http.aclose()
 
 
-async def _first_model(plane: Plane) -> str | PlaneRefusal:
-    answer: Any = await plane.ask("GET", "/v1/models")
-    if isinstance(answer, PlaneRefusal):
-        return answer
-    cards = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(cards, list):
-        raise PortFault("its list of models can't be read")
-    for card in cards:
-        if isinstance(card, dict) and isinstance(card.get("id"), str):
-            return str(card["id"])
-    row = TABLE[Outcome.NO_CAPACITY]
-    return PlaneRefusal(status=row.http_status, code=Outcome.NO_CAPACITY.value, message="no model is served now")
+async def _first_model(client: AsyncClient) -> str:
+    for model in await client.models():
+        return model.id
+    raise Unavailable("no model is served now", ErrorFacts(code=Outcome.NO_CAPACITY.value))
 
 
-async def _stream(plane: Plane, question: Question, show: Callable[[str], None]) -> Answer | PlaneRefusal:
-    request = plane.request("POST", "/v1/chat/completions", question.document(), timeout_ms=None)
-    transcript, splitter = Transcript(), SseSplitter(EVENT_LIMIT_BYTES)
+async def _stream(client: AsyncClient, question: Question, show: Callable[[str], None]) -> Answer:
+    transcript, cut = Transcript(), None
     began = trio.current_time()
     first = last = None
-    async with plane.http.exchange(request) as response:
-        if response.status != 200:
-            return refusal_of(response.status, parse_json(await response.read(ANSWER_LIMIT_BYTES)))
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
-        async for data in response.chunks():
-            try:
-                events = splitter.feed(data)
-            except SseEventTooLong as error:
-                raise PortFault(str(error)) from error
-            for event in events:
+    async with client.stream(Dialect.CHAT.value, question.document()) as events:
+        try:
+            async for event in events:
                 text = transcript.take(event)
                 if text:
                     last = trio.current_time()
                     first = last if first is None else first
                     show(text)
-    queue_ms = headers.get("x-lunanexa-queue-ms", "")
+        except LunaNexaError as error:
+            cut = error
     usage = transcript.usage or {}
     return Answer(
         model=question.model,
         transcript=transcript,
+        cut=cut,
         measures=Measures(
             began=began,
             first_text=first,
             last_text=last,
             ended=trio.current_time(),
-            queue_ms=int(queue_ms) if queue_ms.isdigit() else None,
+            queue_ms=events.head.queue_ms,
             input_tokens=usage.get("prompt_tokens"),
             output_tokens=usage.get("completion_tokens"),
         ),
-        headers=headers,
+        headers=events.head.headers,
     )
 
 
@@ -195,7 +175,6 @@ def _finish(answer: Answer, output: str) -> None:
         if transcript.content and not transcript.content.endswith("\n"):
             click.echo()
         click.echo(click.style(answer.measures.line(), dim=True), err=True, color=wants_color())
-    if transcript.refusal is not None:
-        fail(f"the answer was cut: {transcript.refusal.text}", exit_code=transcript.refusal.exit_code)
-    if not transcript.done:
-        fail("the answer ended before its end was announced", exit_code=TABLE[Outcome.ENGINE_FAILED].exit_code)
+    if answer.cut is not None:
+        refusal = refusal_of_error(answer.cut)
+        fail(f"the answer was cut: {refusal.text}", exit_code=refusal.exit_code)

@@ -1,21 +1,18 @@
 """``lunanexa key``: makes, lists, shows and revokes API keys, through the operator plane."""
 
-import json
 import re
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import click
-import trio
 
-from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options, settings_or_exit
-from lunanexa_apps.cli.target import Target, fail_refused, fail_unreachable, find_target
+from lunanexa_apps.cli.asking import ask_operator, print_json
+from lunanexa_apps.cli.complete import complete_keys
+from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options
 from lunanexa_apps.cli.tools import Tools, wants_color
-from lunanexa_apps.up.plane import PlaneRefusal
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.ids import is_identifier
-from lunanexa_ports.errors import PortError
+from lunanexa_core.workload import DataClass, Priority
 
 KEYS: Final = "/admin/v1/keys"
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -56,7 +53,7 @@ def _identifier(_: click.Context, __: click.Parameter, value: str) -> str:
     return value
 
 
-_key_argument: Final = click.argument("key", callback=_identifier)
+_key_argument: Final = click.argument("key", callback=_identifier, shell_complete=complete_keys)
 _limit: Final = click.IntRange(min=1)
 
 
@@ -78,6 +75,16 @@ def command() -> None:
 @click.option("--concurrency", type=_limit, metavar="N", help="Requests in progress at once.")
 @click.option("--requests-per-minute", type=_limit, metavar="N", help="Requests within any minute.")
 @click.option("--tokens-per-minute", type=_limit, metavar="N", help="Tokens within any minute, in and out.")
+@click.option(
+    "--priority-max",
+    type=click.Choice([priority.value for priority in Priority], case_sensitive=False),
+    help="The highest priority that it may ask for; Critical unless told.",
+)
+@click.option(
+    "--data-class-max",
+    type=click.Choice([known.value for known in DataClass], case_sensitive=False),
+    help="The most restricted data that it may send; Restricted unless told.",
+)
 @click.option("--expires-in", type=DurationMs(), metavar="TIME", help="Such as 30d or 12h; without it never.")
 @_common
 def create(
@@ -88,6 +95,8 @@ def create(
     concurrency: int | None,
     requests_per_minute: int | None,
     tokens_per_minute: int | None,
+    priority_max: str | None,
+    data_class_max: str | None,
     expires_in: int | None,
     config: str | None,
     output: str,
@@ -102,9 +111,11 @@ def create(
         "tokens_per_minute": tokens_per_minute,
         "expires_in_ms": expires_in,
     }
-    made = _ask_or_exit(tools, flags, config, "POST", KEYS, document)
+    document |= {} if priority_max is None else {"priority_max": priority_max}
+    document |= {} if data_class_max is None else {"data_class_max": data_class_max}
+    made, _ = ask_operator(tools, flags, config, "POST", KEYS, document)
     if output == JSON:
-        _print_json(made)
+        print_json(made)
         return
     click.echo(made["secret"])
     hint = f"{made['key']} is made. Keep the secret now: it can't be shown again."
@@ -115,9 +126,9 @@ def create(
 @_common
 def list_keys(tools: Tools, /, config: str | None, output: str, **flags: str | None) -> None:
     """List the keys in force, with their limits and their use."""
-    found = _ask_or_exit(tools, flags, config, "GET", KEYS)
+    found, _ = ask_operator(tools, flags, config, "GET", KEYS)
     if output == JSON:
-        _print_json(found)
+        print_json(found)
     else:
         from lunanexa_apps.cli.key_page import keys_page
         from lunanexa_apps.cli.pages import page_console
@@ -130,9 +141,9 @@ def list_keys(tools: Tools, /, config: str | None, output: str, **flags: str | N
 @_common
 def show(tools: Tools, /, key: str, config: str | None, output: str, **flags: str | None) -> None:
     """Show one key: its limits, what is left of them, and what was used."""
-    found = _ask_or_exit(tools, flags, config, "GET", f"{KEYS}/{key}")
+    found, _ = ask_operator(tools, flags, config, "GET", f"{KEYS}/{key}")
     if output == JSON:
-        _print_json(found)
+        print_json(found)
     else:
         from lunanexa_apps.cli.key_page import key_page
         from lunanexa_apps.cli.pages import page_console
@@ -145,40 +156,8 @@ def show(tools: Tools, /, key: str, config: str | None, output: str, **flags: st
 @_common
 def revoke(tools: Tools, /, key: str, config: str | None, output: str, **flags: str | None) -> None:
     """Revoke a key: its next request is refused, and what it has in progress ends."""
-    answer = _ask_or_exit(tools, flags, config, "DELETE", f"{KEYS}/{key}")
+    answer, _ = ask_operator(tools, flags, config, "DELETE", f"{KEYS}/{key}")
     if output == JSON:
-        _print_json(answer)
+        print_json(answer)
     else:
         click.echo(f"{key} is revoked")
-
-
-def _ask_or_exit(
-    tools: Tools,
-    flags: dict[str, str | None],
-    config: str | None,
-    method: str,
-    path: str,
-    document: JsonValue = None,
-) -> Any:
-    target = find_target(tools, settings_or_exit(flags, config))
-    answer = tools.run(partial(_ask, tools, target, method, path, document))
-    if isinstance(answer, PlaneRefusal):
-        fail_refused(target, answer, token_name="the operator token")
-    if isinstance(answer, PortError):
-        fail_unreachable(target, answer)
-    return answer
-
-
-async def _ask(tools: Tools, target: Target, method: str, path: str, document: JsonValue) -> Any:
-    http = tools.make_http()
-    try:
-        return await target.operator_plane(http).ask(method, path, document)
-    except PortError as error:
-        return error
-    finally:
-        with trio.move_on_after(1, shield=True):
-            await http.aclose()
-
-
-def _print_json(document: Any) -> None:
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))

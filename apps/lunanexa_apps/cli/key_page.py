@@ -67,6 +67,8 @@ def key_page(key: Any) -> Table:
         ("at once", f"{_word(key.get('in_progress'))} of {_limit(key.get('concurrency'))}"),
         ("requests a minute", _left(_part(key, "requests_window"))),
         ("tokens a minute", _left(_part(key, "tokens_window"))),
+        ("priority", f"{_word(key.get('priority_max'))} at most"),
+        ("data class", f"{_word(key.get('data_class_max'))} at most"),
         ("requests", f"{_word(usage.get('requests'))} ({counts})"),
         ("tokens", f"{_word(usage.get('input_tokens'))} in, {_word(usage.get('output_tokens'))} out{estimated}"),
     ]

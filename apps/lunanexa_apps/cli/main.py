@@ -4,7 +4,7 @@
 import importlib
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -19,15 +19,30 @@ T = TypeVar("T")
 COMMANDS: Final = {
     "up": ("lunanexa_apps.cli.up", "Serve a model on this machine: controller, node agent and engine."),
     "status": ("lunanexa_apps.cli.status", "Show nodes, deployments, queues, usage and the last requests."),
+    "models": ("lunanexa_apps.cli.models", "List the models that can be called now."),
     "invoke": ("lunanexa_apps.cli.invoke", "Ask a model, and stream its answer."),
+    "requests": ("lunanexa_apps.cli.requests", "List requests in progress and the last that ended."),
+    "explain": ("lunanexa_apps.cli.explain", "Tell why a request went where it went."),
     "key": ("lunanexa_apps.cli.key", "Make, list, show and revoke API keys."),
     "check-config": ("lunanexa_apps.cli.check_config", "Show the settings in force and where each comes from."),
+    "completion": ("lunanexa_apps.cli.shell_completion", "Print the completion script of a shell."),
     "version": ("lunanexa_apps.cli.version", "Show the version."),
 }
 
 
 class LazyGroup(click.Group):
     """Knows its commands by name and summary; a command's module is imported when it is called."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """Completion of a shell makes contexts without running :func:`program`, and needs the tools too."""
+        from lunanexa_apps.cli.tools import Tools
+
+        tools = Tools(
+            run=_run, make_http=_make_http, make_ids=_make_ids, make_children=_make_children, make_files=_make_files
+        )
+        return super().make_context(info_name, args, parent, **{"obj": tools, **extra})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -79,17 +94,11 @@ def _make_files(folder: str) -> "PrivateFiles":
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="lunanexa", message="lunanexa %(version)s")
-@click.pass_context
-def program(ctx: click.Context) -> None:
+def program() -> None:
     """LunaNexa: a governed model service.
 
     Start with `lunanexa up`, then call it with `lunanexa invoke "Hello"`.
     """
-    from lunanexa_apps.cli.tools import Tools
-
-    ctx.obj = Tools(
-        run=_run, make_http=_make_http, make_ids=_make_ids, make_children=_make_children, make_files=_make_files
-    )
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from lunanexa_apps.cli.tools import EXIT_CONFIG, fail
-from lunanexa_apps.settings import Loaded, SettingsError, flag_of, help_of
+from lunanexa_apps.settings import Flag, Loaded, SettingsError, flag_of, help_of, repeats
 from lunanexa_apps.up.configuration import CommandSettings, load_command_settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -36,7 +36,11 @@ def setting_options(*names: str, metavar: Mapping[str, str] | None = None) -> Ca
         for name in reversed(names):
             text = help_of(CommandSettings, name)
             option = click.option(
-                flag_of(name), name, metavar=(metavar or {}).get(name, "VALUE"), help=text[0].upper() + text[1:] + "."
+                flag_of(name),
+                name,
+                metavar=(metavar or {}).get(name, "VALUE"),
+                multiple=repeats(CommandSettings, name),
+                help=text[0].upper() + text[1:] + ".",
             )
             function = option(function)
         return function
@@ -45,7 +49,7 @@ def setting_options(*names: str, metavar: Mapping[str, str] | None = None) -> Ca
 
 
 def settings_or_exit(
-    flags: Mapping[str, str | None], config: str | None, *, hint: str | None = "lunanexa check-config tells all of it"
+    flags: Mapping[str, Flag], config: str | None, *, hint: str | None = "lunanexa check-config tells all of it"
 ) -> Loaded[CommandSettings]:
     """The settings, or the end of the program with every problem."""
     try:

@@ -10,6 +10,8 @@ from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.settings import Loaded, SourceKind
 from lunanexa_apps.up.configuration import CommandSettings
 from lunanexa_apps.up.plane import Plane, PlaneRefusal
+from lunanexa_client import ClientSettings, ConnectionFailed, LunaNexaError, ProtocolError, Retries
+from lunanexa_client.address import Address
 from lunanexa_core.drivers.specification import parse_engine_url
 from lunanexa_core.outcomes import Outcome
 from lunanexa_ports.errors import PortError
@@ -32,6 +34,14 @@ class Target:
 
     def operator_plane(self, http: HttpClient) -> Plane:
         return Plane(http=http, host=self.host, port=self.port, token=self.operator_token)
+
+    def client_settings(self) -> ClientSettings:
+        """A person waits: what is refused now is told now. Ends the program when the key is none."""
+        address = Address(host=self.host, port=self.port, tls=False)
+        try:
+            return ClientSettings(address=address, api_key=self.api_key, retries=Retries(max_retries=0))
+        except ValueError as error:
+            fail(str(error), hint="check LUNANEXA_TOKEN", exit_code=EXIT_CONFIG)
 
     def data_plane(self, http: HttpClient) -> Plane:
         return Plane(http=http, host=self.host, port=self.port, token=self.api_key)
@@ -74,7 +84,7 @@ def _own(tools: Tools, settings: CommandSettings) -> Target:
 def fail_unreachable(target: Target, error: Exception) -> NoReturn:
     """Ends the program: nothing usable answers."""
     hint = "check LUNANEXA_URL" if target.data_dir is None else f"start it: lunanexa up --data-dir {target.data_dir}"
-    if isinstance(error, HttpUnreachable):
+    if isinstance(error, HttpUnreachable) or isinstance(error.__cause__, HttpUnreachable):
         fail(f"no controller answers at {target.url}", hint=hint, exit_code=EXIT_UNAVAILABLE)
     fail(f"{target.url}: {error}", hint=hint, exit_code=EXIT_UNAVAILABLE)
 
@@ -82,6 +92,18 @@ def fail_unreachable(target: Target, error: Exception) -> NoReturn:
 def fail_refused(target: Target, refusal: PlaneRefusal, *, token_name: str) -> NoReturn:
     """Ends the program with the controller's own message and what helps."""
     fail(refusal.text, hint=_advice(target, refusal.code, token_name), exit_code=refusal.exit_code)
+
+
+def fail_with(target: Target, error: LunaNexaError, *, token_name: str) -> NoReturn:
+    """Ends the program as the error of a call wants it."""
+    if isinstance(error, ConnectionFailed | ProtocolError):
+        fail_unreachable(target, error)
+    fail_refused(target, refusal_of_error(error), token_name=token_name)
+
+
+def refusal_of_error(error: LunaNexaError) -> PlaneRefusal:
+    """What it says, as the operator plane's refusals say it."""
+    return PlaneRefusal(status=error.status or 0, code=error.code, message=error.message, param=error.param)
 
 
 def _advice(target: Target, code: str, token_name: str) -> str | None:

@@ -13,16 +13,21 @@ from rich.console import Console
 from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options, settings_or_exit
 from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, EXIT_UNAVAILABLE, Tools, fail
 from lunanexa_apps.cli.up_screen import Announcer, ForgivingScreen, PlainScreen, TerminalScreen
-from lunanexa_apps.installation import UP_LOCK, prepare_installation
+from lunanexa_apps.installation import UP_LOCK, prepare_installation, write_adopted_keys
 from lunanexa_apps.logging import configure_logging
+from lunanexa_apps.setting_kinds import LOCAL
+from lunanexa_apps.settings import Flag
+from lunanexa_apps.up.adoption import named
+from lunanexa_apps.up.choice import AdoptedServer, ChoiceRefused, Chosen
 from lunanexa_apps.up.configuration import CommandSettings, LogFormat
-from lunanexa_apps.up.engine_choice import ChoiceRefused, EngineChoice, EngineWish, choose_engine
+from lunanexa_apps.up.engine_choice import choose_engine
 from lunanexa_apps.up.orders import child_orders
 from lunanexa_apps.up.port_check import CanNotListen, check_listen
 from lunanexa_apps.up.ready_file import ReadyFile
 from lunanexa_apps.up.screen import Failure, Screen
 from lunanexa_apps.up.service import UpPlan, run_up
 from lunanexa_apps.up.surroundings import look_around, usual_servers
+from lunanexa_apps.up.wish import read_wish
 from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_ports.errors import PortError
 from lunanexa_ports.http_client import HttpClient
@@ -38,7 +43,9 @@ _METAVARS: Final = {
     "model": "FILE",
     "engine": "NAME",
     "engine_binary": "PATH",
+    "engine_argument": "ARG",
     "adopt": "URL",
+    "adopt_key_file": "FILE",
     "alias": "NAME",
     "slots": "N",
     "context_tokens": "N",
@@ -46,6 +53,8 @@ _METAVARS: Final = {
     "queue_wait_ms": "N",
     "default_deadline_ms": "N",
     "body_limit_bytes": "N",
+    "retain_ms_max": "N",
+    "retain_bytes_max": "N",
     "log_level": "LEVEL",
     "log_format": "FORMAT",
 }
@@ -65,13 +74,14 @@ def command(
     verbose: int,
     config: str | None,
     output: str,
-    **flags: str | None,
+    **flags: Flag,
 ) -> None:
     """Serve a model on this machine until Ctrl-C.
 
     A controller and a node agent are started and kept running, a model is deployed, and what a first call
     needs is printed. Without options the small reference engine serves; --model FILE.gguf takes llama.cpp's
-    llama-server; --adopt URL takes an OpenAI-compatible server that runs already.
+    llama-server; --adopt URL takes every model of a server that runs already (Ollama, vLLM, llama-server or any
+    OpenAI-compatible one), --adopt local those on the usual ports of this machine.
 
     Ctrl-C finishes what is in flight and stops the engine; a second Ctrl-C stops at once.
     """
@@ -141,11 +151,12 @@ async def _prepare_and_serve(
     listen = await check_listen(settings.listen)
     if isinstance(listen, CanNotListen):
         return Failure(message=listen.message, hint=listen.hint, exit_code=EXIT_UNAVAILABLE)
-    choice = await _choose(settings, http, screen)
-    if isinstance(choice, ChoiceRefused):
-        return Failure(message=choice.message, hint=choice.hint, exit_code=EXIT_USAGE)
+    chosen = await _choose(settings, http, screen)
+    if isinstance(chosen, ChoiceRefused):
+        return Failure(message=chosen.message, hint=chosen.hint, exit_code=EXIT_USAGE)
     try:
         installation = prepare_installation(files, tools.make_ids())
+        write_adopted_keys(files, chosen.adopt_keys)
     except PortError as error:
         return Failure(message=str(error), exit_code=EXIT_CONFIG)
     controller, node = child_orders(settings, listen, os.environ, level)
@@ -153,7 +164,7 @@ async def _prepare_and_serve(
         data_dir=settings.data_dir,
         installation=installation,
         listen=listen,
-        choice=choice,
+        chosen=chosen,
         controller=controller,
         node=node,
     )
@@ -166,17 +177,19 @@ async def _prepare_and_serve(
         )
 
 
-async def _choose(settings: CommandSettings, http: HttpClient, screen: Screen) -> EngineChoice | ChoiceRefused:
-    wish = EngineWish(
-        model=settings.model,
-        engine=settings.engine,
-        binary=settings.engine_binary,
-        adopt=settings.adopt,
-        alias=settings.alias,
-        slots=settings.slots,
-        context_tokens=settings.context_tokens,
-    )
-    if wish.adopt is None and wish.model is None and wish.engine is None:
-        for url in await usual_servers(http):
-            screen.note(f"found an OpenAI-compatible server at {url}; serve it with --adopt {url}")
-    return choose_engine(wish, await look_around(wish, os.environ, http))
+async def _choose(settings: CommandSettings, http: HttpClient, screen: Screen) -> Chosen | ChoiceRefused:
+    usual: tuple[AdoptedServer, ...] = ()
+    nothing_said = not settings.adopt and settings.model is None and settings.engine is None
+    if nothing_said or LOCAL in settings.adopt:
+        usual = await usual_servers(http)
+    if nothing_said:
+        for server in usual:
+            screen.note(f"found {named(server)}; serve its models with --adopt {server.url}")
+    wish = read_wish(settings, tuple(server.url for server in usual))
+    if isinstance(wish, ChoiceRefused):
+        return wish
+    chosen = choose_engine(wish, await look_around(wish, os.environ, http))
+    if isinstance(chosen, Chosen):
+        for note in chosen.notes:
+            screen.note(note)
+    return chosen

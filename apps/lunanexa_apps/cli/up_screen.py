@@ -145,7 +145,7 @@ def rows(announcement: Announcement) -> list[tuple[str, str]]:
         ("Base URL", announcement.base_url),
         ("API key", announcement.api_key),
         ("  kept in", announcement.api_key_file),
-        ("Model", announcement.model),
+        ("Models" if len(announcement.models) > 1 else "Model", ", ".join(announcement.models)),
         ("Engine", announcement.engine),
         ("Data", announcement.data_dir),
         ("Operator token", announcement.operator_token_file),
@@ -165,7 +165,7 @@ def panel(announcement: Announcement) -> Panel:
 def curl(announcement: Announcement) -> str:
     """A call that works when it is pasted into a shell."""
     body = {
-        "model": announcement.model,
+        "model": announcement.models[0],
         "stream": True,
         "messages": [{"role": "user", "content": "Hello"}],
     }
@@ -179,14 +179,15 @@ def curl(announcement: Announcement) -> str:
     )
 
 
-def announcement_document(announcement: Announcement) -> dict[str, str]:
+def announcement_document(announcement: Announcement) -> dict[str, str | list[str]]:
     """The announcement as JSON has it."""
     return {
         "base_url": announcement.base_url,
         "api_key": announcement.api_key,
         "api_key_file": announcement.api_key_file,
         "operator_token_file": announcement.operator_token_file,
-        "model": announcement.model,
+        "model": announcement.models[0],
+        "models": list(announcement.models),
         "engine": announcement.engine,
         "data_dir": announcement.data_dir,
     }

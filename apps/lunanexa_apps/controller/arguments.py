@@ -5,7 +5,7 @@ from pathlib import Path
 
 import attrs
 
-from lunanexa_core.policy import Policy
+from lunanexa_core.policy import RETAIN_BYTES_MAX, Policy
 
 
 @attrs.frozen(kw_only=True)
@@ -19,6 +19,7 @@ class ControllerArguments:
     deadline_ms: int
     body_limit_bytes: int | None
     """One limit for all dialects; ``None``: the edge's own, by dialect."""
+    retain_bytes_max: int
     drain_ms: int
     log_format: str
     verbose: bool
@@ -57,6 +58,20 @@ def parse_arguments(arguments: list[str]) -> ControllerArguments:
     )
     parser.add_argument("--body-limit-bytes", type=_at_least(1), metavar="N", help="largest request body")
     parser.add_argument(
+        "--retain-ms-max",
+        type=_at_least(0),
+        default=defaults.retain_ms_max,
+        metavar="MS",
+        help="longest that an answer is kept for its idempotency key; 0: none is",
+    )
+    parser.add_argument(
+        "--retain-bytes-max",
+        type=_at_least(0),
+        default=RETAIN_BYTES_MAX,
+        metavar="N",
+        help="room for all kept answers together",
+    )
+    parser.add_argument(
         "--drain-ms", type=_at_least(0), default=30_000, metavar="MS", help="how long a stop waits for requests"
     )
     parser.add_argument("--log-format", choices=("auto", "json", "human"), default="auto")
@@ -67,7 +82,12 @@ def parse_arguments(arguments: list[str]) -> ControllerArguments:
         data_dir=found.data_dir,
         host=host,
         port=port,
-        policy=Policy(queue_requests_max=found.queue_requests_max, queue_wait_ms=found.queue_wait_ms),
+        policy=Policy(
+            queue_requests_max=found.queue_requests_max,
+            queue_wait_ms=found.queue_wait_ms,
+            retain_ms_max=found.retain_ms_max,
+        ),
+        retain_bytes_max=found.retain_bytes_max,
         deadline_ms=found.default_deadline_ms,
         body_limit_bytes=found.body_limit_bytes,
         drain_ms=found.drain_ms,

@@ -1,24 +1,29 @@
 """The dispatch port in the kernel's own process: a call of a gateway is a command of the kernel."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import MappingProxyType
 
 import trio
 
-from lunanexa_apps.controller.kernel import Kernel
-from lunanexa_core.admission.admit import KEY_REFUSED, authorise, may_use
+from lunanexa_apps.controller.kernel import STORE_DOWN, Kernel
+from lunanexa_apps.controller.ledger import find_receipt
+from lunanexa_core.admission.admit import ACTIVE, authorise
+from lunanexa_core.admission.grants import may_use
+from lunanexa_core.admission.idempotency import output_gone
 from lunanexa_core.admission.limits import allowances_of
 from lunanexa_core.allowance import UNLIMITED
+from lunanexa_core.binding import Ended
 from lunanexa_core.commands import AdmitWorkload, FailAttempt, OpenSession, SettleWorkload
-from lunanexa_core.drivers.catalog import DRIVERS
+from lunanexa_core.drivers.catalog import dialects_of
 from lunanexa_core.events import Event, WorkloadAdmitted, WorkloadSettled
 from lunanexa_core.ids import SessionId, WorkloadId
 from lunanexa_core.keys import Role, derive_engine_key
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.routing.pick import Denied, Granted
 from lunanexa_core.routing.routable import routable_replicas
-from lunanexa_core.workload import Attempt, Receipt, Settlement, WorkloadRequest
-from lunanexa_ports.dispatch import Admitted, Dispatch, Grant, ModelCard, QueuePlace, Watch, WatchEvent
+from lunanexa_core.workload import Attempt, LedgerReceipt, Receipt, Settlement, WorkloadRequest
+from lunanexa_ports.dispatch import Admitted, Dispatch, Grant, ModelCard, QueuePlace, Repeated, Watch, WatchEvent
 
 _ACTOR = "gateway"
 _SETTLED = Refusal(outcome=Outcome.INTERNAL, message="The workload was settled by the service itself.")
@@ -31,9 +36,10 @@ class _Box(Watch):
     def __init__(self) -> None:
         self._event: WatchEvent | None = None
         self._told: QueuePlace | None = None
-        self._void = False
+        self._void: Refusal | None = None
         self._tell_void: Callable[[Refusal], None] | None = None
         self._arrived = trio.Event()
+        self.streaming = False
 
     def put(self, event: WatchEvent) -> None:
         if isinstance(event, QueuePlace):
@@ -42,6 +48,11 @@ class _Box(Watch):
             self._told = event
         self._event = event
         self._arrived.set()
+
+    @property
+    def place(self) -> int:
+        """Waiters before it, as far as it was told; 0 once it was granted."""
+        return self._event.place if isinstance(self._event, QueuePlace) else 0
 
     async def next(self) -> WatchEvent:
         while self._event is None:
@@ -52,14 +63,17 @@ class _Box(Watch):
 
     def on_void(self, tell: Callable[[Refusal], None]) -> None:
         self._tell_void = tell
-        if self._void:
-            tell(KEY_REFUSED)
+        if self._void is not None:
+            tell(self._void)
 
-    def void(self) -> None:
-        """The key of the workload is in force no more."""
-        self._void = True
+    def void(self, refusal: Refusal) -> None:
+        """The workload must end. The first reason counts."""
+        self._void = self._void or refusal
         if self._tell_void is not None:
-            self._tell_void(KEY_REFUSED)
+            self._tell_void(self._void)
+
+    def output_began(self) -> None:
+        self.streaming = True
 
     def close(self) -> None:
         """The watch is over."""
@@ -69,9 +83,12 @@ class _Box(Watch):
 class KernelDispatch(Dispatch):
     """Gateways' face of the kernel; one box a workload, from before its admission to its receipt."""
 
-    def __init__(self, kernel: Kernel, engine_secret: str) -> None:
+    def __init__(
+        self, kernel: Kernel, engine_secret: str, adopted_keys: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._kernel = kernel
         self._engine_secret = engine_secret
+        self._adopted_keys = adopted_keys
         self._boxes: dict[WorkloadId, _Box] = {}
         kernel.listeners.append(self)
 
@@ -83,7 +100,10 @@ class KernelDispatch(Dispatch):
         key = authorise(self._kernel.state, key_digest, Role.INFERENCE, self._kernel.now())
         return key if isinstance(key, Refusal) else None
 
-    async def admit(self, request: WorkloadRequest) -> Admitted | Refusal:
+    async def admit(self, request: WorkloadRequest) -> Admitted | Repeated | Refusal:
+        if request.workload in self._boxes or request.workload in self._kernel.state.open:
+            # A name of the caller's own. Who has it now must lose neither its box nor, by what comes of this, its end.
+            return await self.authenticate(request.key_digest) or ACTIVE
         # The grant may come in the batch that admits: the box must be there before.
         self._boxes[request.workload] = _Box()
         admitted = False
@@ -95,11 +115,20 @@ class KernelDispatch(Dispatch):
                 self._boxes.pop(request.workload, None)
         if isinstance(answer, Refusal):
             return answer
+        if isinstance(answer, Ended):
+            record = await find_receipt(self._kernel, answer.workload)
+            return Repeated(record) if answer.kept and record is not None else output_gone(answer.workload, record)
         assert isinstance(answer, WorkloadAdmitted), answer
         state = self._kernel.state
         key = state.keys.get(answer.key)
         allowances = UNLIMITED if key is None else allowances_of(state, key, self._kernel.now())
-        return Admitted(workload=request.workload, deployment=answer.deployment, allowances=allowances)
+        box = self._boxes.get(request.workload)
+        return Admitted(
+            workload=request.workload,
+            deployment=answer.deployment,
+            place=0 if box is None else box.place,
+            allowances=allowances,
+        )
 
     def watch(self, workload: WorkloadId) -> AbstractAsyncContextManager[Watch]:
         return self._watch(workload)
@@ -118,15 +147,19 @@ class KernelDispatch(Dispatch):
     async def attempt_failed(self, workload: WorkloadId, attempt: Attempt) -> None:
         await self._kernel.ask(FailAttempt(workload, attempt), _ACTOR)
 
-    async def settle(self, settlement: Settlement) -> Receipt | None:
+    async def settle(self, settlement: Settlement) -> LedgerReceipt | None:
         answer = await self._kernel.ask(SettleWorkload(settlement), _ACTOR)
-        return answer if isinstance(answer, Receipt) else None
+        if not isinstance(answer, Receipt):
+            return None
+        return LedgerReceipt(answer, self._kernel.state.places[answer.workload])
 
     async def models(self, key_digest: str) -> tuple[ModelCard, ...] | Refusal:
         kernel, now = self._kernel, self._kernel.now()
         key = authorise(kernel.state, key_digest, Role.INFERENCE, now)
         if isinstance(key, Refusal):
             return key
+        if not kernel.store_ok:
+            return STORE_DOWN  # Nothing could be called, and an empty list would say that there is nothing.
         cards = []
         for alias, deployment_id in sorted(kernel.state.deployment_of_alias.items()):
             if kernel.observed.draining or not may_use(key, alias):
@@ -134,17 +167,21 @@ class KernelDispatch(Dispatch):
             if not routable_replicas(kernel.state, kernel.observed, kernel.policy, deployment_id, now):
                 continue
             engine = kernel.state.deployments[deployment_id].spec.engine
-            dialects = DRIVERS[engine.driver].capabilities.dialects
             cards.append(
                 ModelCard(
                     alias=alias,
                     created_s=kernel.began_wall_ms // 1000,
                     state="ready",
                     context_tokens=engine.context_tokens,
-                    dialects=tuple(sorted(dialect.value for dialect in dialects)),
+                    dialects=tuple(sorted(dialect.value for dialect in dialects_of(engine))),
                 )
             )
         return tuple(cards)
+
+    def streaming(self, workload: WorkloadId) -> bool:
+        """Whether a workload's output goes out already, piece by piece."""
+        box = self._boxes.get(workload)
+        return box is not None and box.streaming
 
     def granted(self, granted: Granted) -> None:
         """A listener's word from the kernel."""
@@ -155,7 +192,6 @@ class KernelDispatch(Dispatch):
         assert report.host is not None
         assert report.port is not None
         engine = self._kernel.state.deployments[granted.deployment].spec.engine
-        adopted = engine.url is not None
         box.put(
             Grant(
                 start=report.start,
@@ -163,9 +199,9 @@ class KernelDispatch(Dispatch):
                 port=report.port,
                 served_name=report.served_name or engine.served_name,
                 driver=engine.driver,
-                engine_key=None
-                if adopted
-                else derive_engine_key(self._engine_secret, report.assignment, report.generation),
+                engine_key=derive_engine_key(self._engine_secret, report.assignment, report.generation)
+                if engine.url is None
+                else self._adopted_keys.get(engine.url),
                 queued_ms=granted.queued_ms,
             )
         )
@@ -182,11 +218,11 @@ class KernelDispatch(Dispatch):
         if box is not None:
             box.put(QueuePlace(place))
 
-    def voided(self, workload: WorkloadId) -> None:
+    def voided(self, workload: WorkloadId, refusal: Refusal) -> None:
         """A listener's word from the kernel."""
         box = self._boxes.get(workload)
         if box is not None:
-            box.void()
+            box.void(refusal)
 
     def events(self, events: Sequence[Event]) -> None:
         """A listener's word from the kernel: what was settled needs no box any more."""

@@ -18,7 +18,14 @@ from lunanexa_ports.errors import PortUnavailable
 LINE_MAX = 1_024
 BATCH_MAX = 256
 
-_URGENT = (commands.SettleWorkload, commands.FailAttempt, commands.OpenSession, commands.Tick, commands.BeginDrain)
+_URGENT = (
+    commands.SettleWorkload,
+    commands.CancelWorkload,
+    commands.FailAttempt,
+    commands.OpenSession,
+    commands.Tick,
+    commands.BeginDrain,
+)
 
 
 @attrs.define(eq=False)

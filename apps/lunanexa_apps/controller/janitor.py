@@ -1,16 +1,20 @@
 """The janitor: tells the kernel that time passed, and brings assignments in line with deployments."""
 
+import structlog
 import trio
 
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_core.commands import Reconcile, Tick
 from lunanexa_core.ids import AssignmentId
+from lunanexa_core.lifecycle.backoff import backoff_ms
+from lunanexa_core.outcomes import Refusal
 from lunanexa_core.placement.reconcile import plan
 from lunanexa_ports.ids import IdSource
 
 TICK_S = 0.25
 _ACTOR = "janitor"
 _FRESH_MAX = 16
+_log = structlog.get_logger()
 
 
 async def run_janitor(kernel: Kernel, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -28,11 +32,16 @@ async def run_reconciliation(
     state, not at signals: what a crash cut short is found again at the start."""
     task_status.started()
     # Each request changes state, so that identifiers are made anew only after some may have been used.
-    fresh = _fresh(ids)
+    fresh, refusals = _fresh(ids), 0
     while True:
         if plan(kernel.state, fresh):
-            await kernel.ask(Reconcile(fresh), "reconciliation")
+            answer = await kernel.ask(Reconcile(fresh), "reconciliation")
             fresh = _fresh(ids)
+            refusals = refusals + 1 if isinstance(answer, Refusal) else 0
+            if isinstance(answer, Refusal):
+                _log.error("reconciliation_refused", outcome=answer.outcome.value, refusals=refusals)
+                # Nothing changed: asked again at once, it would be refused again.
+                await trio.sleep(backoff_ms(refusals, ids.below(1_000)) / 1_000)
         else:
             await kernel.wait_changed()
 

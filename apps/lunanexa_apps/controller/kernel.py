@@ -3,18 +3,19 @@ answer; everything that arrived while the last batch was written shares the next
 
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Protocol
 
 import attrs
 import structlog
 import trio
 
 from lunanexa_apps.controller.inbox import Inbox, Slot
+from lunanexa_apps.controller.listener import KernelListener, tell_queues
 from lunanexa_apps.controller.replay import replay
-from lunanexa_apps.controller.rows import to_row
+from lunanexa_apps.controller.rows import place_of, to_row
+from lunanexa_core.admission.admit import KEY_REFUSED
 from lunanexa_core.admission.limits import voided
-from lunanexa_core.commands import Begin, Command, RevokeKey, Tick
-from lunanexa_core.events import Event
+from lunanexa_core.admission.settle import CANCELLED, given_up
+from lunanexa_core.commands import Begin, CancelWorkload, Command, RevokeKey, SettleWorkload, Tick
 from lunanexa_core.ids import WorkloadId
 from lunanexa_core.journal import Head, Row
 from lunanexa_core.kernel.absorb import absorb
@@ -23,7 +24,7 @@ from lunanexa_core.kernel.decide import Answer, Decision, Done, decide
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.policy import Policy
-from lunanexa_core.routing.pick import Denied, Granted, deny_waiting, grant_waiting
+from lunanexa_core.routing.pick import deny_waiting, grant_waiting
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant, event_wall_ms
 from lunanexa_ports.clock import Clock
@@ -33,22 +34,13 @@ from lunanexa_ports.journal import Appended, Journal
 _log = structlog.get_logger()
 _STORE_RETRY_S = 0.5
 STALL_MS = 2_000
+_SETTLEMENT_FAILED = "settlement_failed"
 _INTERNAL = Refusal(outcome=Outcome.INTERNAL, message="An internal error; the log of the service has it.")
-_STORE_DOWN = Refusal(outcome=Outcome.STORE_UNAVAILABLE, message="The store can't be written at the moment.")
+STORE_DOWN = Refusal(outcome=Outcome.STORE_UNAVAILABLE, message="The store can't be written at the moment.")
 
 
 class Fenced(Exception):
     """Another leader took a newer epoch: this kernel must end."""
-
-
-class KernelListener(Protocol):
-    """Who is told what a batch did, in the kernel's own task; implementations never wait."""
-
-    def granted(self, granted: Granted) -> None: ...
-    def denied(self, denied: Denied) -> None: ...
-    def place(self, workload: WorkloadId, place: int) -> None: ...
-    def events(self, events: Sequence[Event]) -> None: ...
-    def voided(self, workload: WorkloadId) -> None: ...
 
 
 @attrs.define
@@ -92,6 +84,10 @@ class Kernel:
         :class:`PortUnavailable` when the kernel is gone."""
         return await self._inbox.ask(command, actor)
 
+    async def find(self, target: str, limit: int) -> Sequence[Row]:
+        """As :meth:`~lunanexa_ports.journal.Journal.find`."""
+        return await self._journal.find(target, limit)
+
     async def wait_changed(self) -> None:
         """Returns after the next batch that changed state."""
         await self._changed.wait()
@@ -115,15 +111,15 @@ class Kernel:
                 looked_mono_ms += stood_ms
                 if stood_ms > STALL_MS:
                     _log.warning("stood_still", ms=stood_ms)
-                    self.observed.stood_still(stood_ms)
+                    self.observed.stood_still(stood_ms, looked_mono_ms)
                 await self._process(slots)
         finally:
             self._inbox.close()
 
     async def _begin(self, begin: Begin) -> None:
         """Without the keys that ``begin`` brings, a store that failed now would later look like a 401."""
-        answer: Answer | None = _STORE_DOWN
-        while answer == _STORE_DOWN:
+        answer: Answer | None = STORE_DOWN
+        while answer == STORE_DOWN:
             slot = Slot(begin, "kernel")
             await self._process([slot])
             answer = slot.answer
@@ -146,7 +142,7 @@ class Kernel:
             self._pending = self.state.copy()
             if len(slots) == 1:
                 _log.exception("command_failed", command=type(slots[0].command).__name__)
-                slots[0].reply(_INTERNAL)
+                await self._answer_failed(slots[0])
                 return
             for slot in slots:
                 await self._process([slot])
@@ -155,7 +151,7 @@ class Kernel:
             self._pending = self.state.copy()
             # What settles or renews is decided again: nobody would repeat it, and what it holds would stay held.
             for slot in self._inbox.put_back(slots):
-                slot.reply(_STORE_DOWN)
+                slot.reply(STORE_DOWN)
             self._lost += 1
             if self._lost > 1:
                 await trio.sleep(_STORE_RETRY_S)  # It answers, and takes nothing: no haste.
@@ -164,6 +160,17 @@ class Kernel:
             self._lost = 0
         self._commit(batch)
 
+    async def _answer_failed(self, slot: Slot) -> None:
+        """A settlement that can't be taken as it is ends its workload all the same: nobody would tell of it again,
+        and what it holds would stay held until its deadline."""
+        command = slot.command
+        if not isinstance(command, SettleWorkload) or command.settlement.detail == _SETTLEMENT_FAILED:
+            slot.reply(_INTERNAL)
+            return
+        workload = command.settlement.workload
+        slot.command = SettleWorkload(given_up(workload, _SETTLEMENT_FAILED, self.observed, self.now()))
+        await self._process([slot])
+
     def _decide(self, slots: list[Slot]) -> _Batch:
         now = self.now()
         batch = _Batch([], [], self.head, now, now.wall_ms)
@@ -171,7 +178,7 @@ class Kernel:
             decision = decide(self._pending, self.observed, self.policy, slot.command, now)
             for event in decision.events:
                 row = to_row(batch.head, event, epoch=self.epoch, wall_ms=batch.wall_ms, actor=slot.actor)
-                apply(self._pending, event, epoch=self.epoch, wall_ms=row.wall_ms)
+                apply(self._pending, event, epoch=self.epoch, wall_ms=row.wall_ms, place=place_of(row))
                 batch.head = batch.head.after(row)
                 batch.rows.append(row)
             batch.decided.append((slot, decision))
@@ -194,7 +201,7 @@ class Kernel:
         looks whether the rows are there. Meanwhile new work is refused; what settles waits its turn."""
         while (found := await self._read_tail()) is None:
             for slot in self._inbox.drain(1 << 20, urgent=False):
-                slot.reply(_STORE_DOWN)
+                slot.reply(STORE_DOWN)
             await trio.sleep(_STORE_RETRY_S)
         epoch, tail = found
         written = [row.hash for row in tail] == [row.hash for row in batch.rows]
@@ -218,7 +225,7 @@ class Kernel:
         happened = [event for _, decision in batch.decided for event in decision.events]
         by_row = zip(batch.rows, happened, strict=True)
         for row, event in by_row:
-            apply(self.state, event, epoch=row.epoch, wall_ms=row.wall_ms)
+            apply(self.state, event, epoch=row.epoch, wall_ms=row.wall_ms, place=place_of(row))
         self.head = batch.head
         if batch.rows:
             self._last = Instant(batch.now.mono_ms, batch.wall_ms)
@@ -229,8 +236,10 @@ class Kernel:
         if any(isinstance(slot.command, RevokeKey | Tick) for slot, _ in batch.decided):
             # Looked at again with each tick: a key's time ends without an event.
             for workload in voided(self.state, batch.now):
-                for listener in self.listeners:
-                    listener.voided(workload)
+                self._void(workload, KEY_REFUSED)
+        for slot, decision in batch.decided:
+            if isinstance(slot.command, CancelWorkload) and isinstance(decision.answer, Done):
+                self._void(slot.command.workload, CANCELLED)
         self._serve_queues(batch.now)
         for slot, decision in batch.decided:
             slot.reply(decision.answer)
@@ -238,14 +247,12 @@ class Kernel:
             changed, self._changed = self._changed, trio.Event()
             changed.set()
 
+    def _void(self, workload: WorkloadId, refusal: Refusal) -> None:
+        for listener in self.listeners:
+            listener.voided(workload, refusal)
+
     def _serve_queues(self, now: Instant) -> None:
         granted = grant_waiting(self.state, self.observed, self.policy, now)
         denied = deny_waiting(self.state, self.observed, self.policy, now)
         for listener in self.listeners:
-            for one in granted:
-                listener.granted(one)
-            for other in denied:
-                listener.denied(other)
-            for queue in self.observed.queues.values():
-                for place, waiter in enumerate(queue.ordered(now.mono_ms, self.policy.band_age_ms)):
-                    listener.place(waiter.workload, place)
+            tell_queues(listener, self.observed, self.policy, granted=granted, denied=denied, now=now)

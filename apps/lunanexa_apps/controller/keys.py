@@ -52,6 +52,8 @@ class KernelKeys(KeyPlane):
             requests_per_minute=asked.requests_per_minute,
             tokens_per_minute=asked.tokens_per_minute,
             name=asked.name,
+            priority_max=asked.priority_max,
+            data_class_max=asked.data_class_max,
         )
         answer = await self._ask(CreateKey(key), operator)
         if isinstance(answer, Refusal):
@@ -105,6 +107,8 @@ class KernelKeys(KeyPlane):
             "concurrency": key.concurrency,
             "requests_per_minute": key.requests_per_minute,
             "tokens_per_minute": key.tokens_per_minute,
+            "priority_max": key.priority_max.value,
+            "data_class_max": key.data_class_max.value,
             "created_wall_ms": key.created_wall_ms,
             "expires_wall_ms": key.expires_wall_ms,
             "in_progress": state.open_of_key.get(key.key, 0),

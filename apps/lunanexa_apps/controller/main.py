@@ -11,7 +11,6 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from importlib.metadata import version
-from typing import cast
 
 import structlog
 import trio
@@ -29,10 +28,13 @@ from lunanexa_adapters.http_server.limits import ServerLimits
 from lunanexa_adapters.http_server.listeners import addresses, open_listeners
 from lunanexa_adapters.http_server.serve import serve_http
 from lunanexa_adapters.prometheus.metrics import PrometheusMetrics
+from lunanexa_adapters.sqlite.answers import open_sqlite_answers
 from lunanexa_adapters.sqlite.journal import open_sqlite_journal
 from lunanexa_adapters.system.clock import SystemClock
 from lunanexa_adapters.system.ids import SystemIds
 from lunanexa_adapters.system.workers import SystemWorkers
+from lunanexa_adapters.websocket.application import WebSocketPlane
+from lunanexa_adapters.websocket.report import HELP as WEBSOCKET_HELP
 from lunanexa_apps.controller.arguments import ControllerArguments, parse_arguments
 from lunanexa_apps.controller.gateway.report import HELP
 from lunanexa_apps.controller.gateway.service import Gateway
@@ -42,11 +44,12 @@ from lunanexa_apps.controller.secrets import keys_of, nodes_of
 from lunanexa_apps.controller.service import Controller, ControllerPorts, run_controller
 from lunanexa_apps.daemon import MISCONFIGURED, follow_supervisor, leaves, refuse_held, start_logging
 from lunanexa_apps.installation import (
+    CONTROLLER_ADOPTED_KEYS,
     CONTROLLER_LOCK,
     LISTEN,
     SIGNING_KEY,
-    ControllerSecrets,
     keep_secrets,
+    read_adopted_keys,
     write_address,
 )
 from lunanexa_apps.setting_kinds import HostPort
@@ -54,7 +57,7 @@ from lunanexa_core.commands import Begin, BeginDrain
 from lunanexa_core.events import UnknownEvent
 from lunanexa_core.ids import ClusterId, SessionId
 from lunanexa_core.workload import Dialect
-from lunanexa_ports.asgi import AsgiApplication
+from lunanexa_ports.answers import Answers
 from lunanexa_ports.errors import PortError, PortUnavailable
 from lunanexa_ports.private_files import LockHeld
 
@@ -97,6 +100,7 @@ class _Process:
     async def run(self) -> int:
         options = self._options
         secrets = keep_secrets(self._files, self._ids)
+        adopted_keys = read_adopted_keys(self._files, CONTROLLER_ADOPTED_KEYS)
         try:
             listeners = await open_listeners(options.host, options.port)
         except OSError as error:
@@ -116,6 +120,7 @@ class _Process:
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             async with (
                 open_sqlite_journal(self._folder / "store.sqlite3") as journal,
+                open_sqlite_answers(self._folder / "answers.sqlite3", options.retain_bytes_max) as answers,
                 trio.open_nursery() as nursery,
             ):
                 ports = ControllerPorts(
@@ -128,8 +133,10 @@ class _Process:
                 shutdown, stopping = trio.Event(), trio.Event()
                 nursery.start_soon(self._obey_signals, signals, stopping, nursery)
                 nursery.start_soon(follow_supervisor, partial(wait_supervisor_gone, os.environ), nursery.cancel_scope)
-                serve = partial(self._serve, listeners, secrets, stopping, shutdown)
-                await run_controller(ports, options.policy, begin, secrets.engine_secret, serve)
+                serve = partial(self._serve, listeners, answers, stopping, shutdown)
+                await run_controller(
+                    ports, options.policy, begin, secrets.engine_secret, serve, adopted_keys=adopted_keys
+                )
                 nursery.cancel_scope.cancel("the controller has stopped")
         _log.info("stopped", status=self._status)
         return self._status
@@ -137,13 +144,14 @@ class _Process:
     async def _serve(
         self,
         listeners: list[trio.SocketListener],
-        secrets: ControllerSecrets,
+        answers: Answers,
         stopping: trio.Event,
         shutdown: trio.Event,
         controller: Controller,
     ) -> None:
-        metrics = PrometheusMetrics(HELP)
+        metrics = PrometheusMetrics({**HELP, **WEBSOCKET_HELP})
         client = H11HttpClient()
+        session = SessionId(self._ids.new("session"))
         gateway = Gateway(
             dispatch=controller.dispatch,
             client=client,
@@ -151,26 +159,21 @@ class _Process:
             ids=self._ids,
             metrics=metrics,
             workers=SystemWorkers(),
-            session=SessionId(self._ids.new("session")),
+            session=session,
+            answers=answers,
             settings=GatewaySettings(deadline_ms=self._options.deadline_ms),
         )
-        data_plane = DataPlane(
+        stream = WebSocketPlane(
             gateway=gateway,
-            health=controller.operator,
-            metrics=metrics,
+            workloads=controller.workloads,
             ids=self._ids,
             clock=self._clock,
-            settings=self._edge_settings(),
-        )
-        control = cast(
-            AsgiApplication,  # Quart types its scopes as closed dictionaries.
-            build_control_app(
-                operator=controller.operator, keys=controller.keys, nodes=controller.nodes, ids=self._ids
-            ),
+            metrics=metrics,
+            session=session,
         )
         server = partial(
             serve_http,
-            Root(data_plane=data_plane, control=control, ids=self._ids),
+            self._root(controller, gateway, stream, metrics),
             listeners,
             render_error=render_error,
             on_fault=_tell_fault,
@@ -179,21 +182,49 @@ class _Process:
         )
         async with trio.open_nursery() as around:
             await around.start(gateway.run)
-            async with trio.open_nursery() as serving:
-                await serving.start(server)
-                self._announce(*addresses(listeners)[0])
-                await stopping.wait()
-                await self._drain(controller)
-                shutdown.set()
+            async with trio.open_nursery() as outlasting:
+                await outlasting.start(stream.run)
+                async with trio.open_nursery() as serving:
+                    await serving.start(server)
+                    self._announce(*addresses(listeners)[0])
+                    await stopping.wait()
+                    stream.begin_drain()
+                    await self._drain(controller)
+                    stream.close()
+                    shutdown.set()
+                outlasting.cancel_scope.cancel("no connection is left")
             around.cancel_scope.cancel("no request is left")
         await client.aclose()
         self._files.remove(LISTEN)
+
+    def _root(
+        self, controller: Controller, gateway: Gateway, stream: WebSocketPlane, metrics: PrometheusMetrics
+    ) -> Root:
+        data_plane = DataPlane(
+            gateway=gateway,
+            workloads=controller.workloads,
+            health=controller.operator,
+            metrics=metrics,
+            ids=self._ids,
+            clock=self._clock,
+            settings=self._edge_settings(),
+        )
+        control = build_control_app(
+            operator=controller.operator,
+            keys=controller.keys,
+            insight=controller.insight,
+            nodes=controller.nodes,
+            ids=self._ids,
+        )
+        return Root(data_plane=data_plane, control=control, stream=stream, ids=self._ids)
 
     def _edge_settings(self) -> DataPlaneSettings:
         limit = self._options.body_limit_bytes
         if limit is None:
             return DataPlaneSettings(version=version("lunanexa"))
-        return DataPlaneSettings(version=version("lunanexa"), body_limits=dict.fromkeys(Dialect, limit))
+        return DataPlaneSettings(
+            version=version("lunanexa"), body_limits=dict.fromkeys(Dialect, limit), envelope_bytes_max=limit
+        )
 
     def _announce(self, host: str, port: int) -> None:
         base_url = write_address(self._files, HostPort(host, port))

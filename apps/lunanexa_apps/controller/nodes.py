@@ -76,6 +76,9 @@ class KernelNodePlane(NodePlane):
             heartbeat = decode(Heartbeat, document.payload)
         except CodecError as error:
             return unreadable(error)
+        fault = heartbeat.fault()
+        if fault is not None:
+            return unreadable(CodecError(f"$.{fault[0]}", fault[1]))
         if heartbeat.node != node:
             return Refusal(outcome=Outcome.PERMISSION_DENIED, message="The heartbeat names another node.")
         answer = await self._kernel.ask(ReportHeartbeat(heartbeat), node)

@@ -34,6 +34,10 @@ class KernelOperator(OperatorPlane, Health):
             blockers.append("draining")
         return not blockers, tuple(blockers)
 
+    async def authorise(self, token: str | None) -> Refusal | None:
+        operator = self._operator(token, Role.OPERATOR, Role.MONITOR, Role.AUDITOR)
+        return operator if isinstance(operator, Refusal) else None
+
     async def status(self, token: str | None) -> JsonValue | Refusal:
         operator = self._operator(token, Role.OPERATOR, Role.MONITOR, Role.AUDITOR)
         return operator if isinstance(operator, Refusal) else status_document(self._kernel, self._version)

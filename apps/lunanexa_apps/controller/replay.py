@@ -5,7 +5,7 @@ from contextlib import aclosing
 import attrs
 
 from lunanexa_apps.codec import CodecError
-from lunanexa_apps.controller.rows import from_row
+from lunanexa_apps.controller.rows import from_row, place_of
 from lunanexa_core.journal import Head, Row, check_row
 from lunanexa_core.kernel.apply import apply
 from lunanexa_core.state import State
@@ -30,7 +30,7 @@ class Replay:
             event = from_row(row)
         except CodecError as error:
             raise PortFault(f"the journal can't be read at sequence {row.sequence}: {error}") from None
-        apply(self.state, event, epoch=row.epoch, wall_ms=row.wall_ms)
+        apply(self.state, event, epoch=row.epoch, wall_ms=row.wall_ms, place=place_of(row))
         self.head = self.head.after(row)
         self.wall_ms = max(self.wall_ms, row.wall_ms)
 

@@ -3,7 +3,8 @@
 from lunanexa_apps.codec import structure, unstructure
 from lunanexa_core.canonical import strict_json
 from lunanexa_core.events import KIND_OF_TYPE, Event, kind_for
-from lunanexa_core.journal import Head, Row, make_row
+from lunanexa_core.journal import Chain, Head, Row, make_row
+from lunanexa_core.workload import LedgerPlace
 
 
 def to_row(head: Head, event: Event, *, epoch: int, wall_ms: int, actor: str) -> Row:
@@ -20,6 +21,13 @@ def to_row(head: Head, event: Event, *, epoch: int, wall_ms: int, actor: str) ->
         target=kind.target(event),
         body=unstructure(event),
     )
+
+
+def place_of(row: Row) -> LedgerPlace | None:
+    """Where a row stands in the ledger; ``None`` for one of the journal."""
+    if row.chain is not Chain.LEDGER:
+        return None
+    return LedgerPlace(sequence=row.sequence, previous=row.previous, hash=row.hash)
 
 
 def from_row(row: Row) -> Event:

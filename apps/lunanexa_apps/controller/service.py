@@ -1,16 +1,19 @@
 """The controller's services around one kernel, in the order in which they may rely on each other."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 
 import attrs
 import trio
 
 from lunanexa_apps.controller.dispatch import KernelDispatch
+from lunanexa_apps.controller.insight import KernelInsight
 from lunanexa_apps.controller.janitor import run_janitor, run_reconciliation
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.keys import KernelKeys
 from lunanexa_apps.controller.nodes import KernelNodePlane
 from lunanexa_apps.controller.operator import KernelOperator
+from lunanexa_apps.controller.workloads import KernelWorkloads
 from lunanexa_core.commands import Begin
 from lunanexa_core.policy import Policy
 from lunanexa_ports.clock import Clock
@@ -39,6 +42,8 @@ class Controller:
     operator: KernelOperator
     keys: KernelKeys
     nodes: KernelNodePlane
+    workloads: KernelWorkloads
+    insight: KernelInsight
 
 
 async def run_controller(
@@ -48,17 +53,22 @@ async def run_controller(
     engine_secret: str,
     serve: Callable[[Controller], Awaitable[None]],
     *,
+    adopted_keys: Mapping[str, str] = MappingProxyType({}),
     task_status: trio.TaskStatus[Controller] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Runs kernel, janitor and reconciliation, and ``serve`` (gateway and listeners) inside them; returns when
-    ``serve`` does: the faces are closed before the kernel is."""
+    ``serve`` does: the faces are closed before the kernel is. ``adopted_keys``: of engines that somebody else runs, by
+    URL."""
     kernel = Kernel(ports.journal, ports.clock, policy)
+    dispatch = KernelDispatch(kernel, engine_secret, adopted_keys)
     controller = Controller(
         kernel=kernel,
-        dispatch=KernelDispatch(kernel, engine_secret),
+        dispatch=dispatch,
         operator=KernelOperator(kernel, begin.version),
         keys=KernelKeys(kernel, ports.ids, frozenset(key.key for key in begin.keys)),
         nodes=KernelNodePlane(kernel, ports.signer, ports.verifier, engine_secret),
+        workloads=KernelWorkloads(kernel, dispatch),
+        insight=KernelInsight(kernel),
     )
     # The kernel is outermost: it ends when nobody is left who may ask it.
     async with trio.open_nursery() as around:

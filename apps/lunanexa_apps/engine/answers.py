@@ -4,15 +4,24 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from lunanexa_apps.engine.dialects import ChatDialect, CompletionDialect, Dialect, Envelope, ToolCallDialect, Usage
+from lunanexa_apps.engine.dialects import (
+    ChatDialect,
+    CompletionDialect,
+    Dialect,
+    Ending,
+    Envelope,
+    ToolCallDialect,
+    Usage,
+)
 from lunanexa_apps.engine.errors import ApiError, context_exceeded
 from lunanexa_apps.engine.generation import Generation
 from lunanexa_apps.engine.language_model import LanguageModel
-from lunanexa_apps.engine.requests import TextRequest
+from lunanexa_apps.engine.requests import Form, TextRequest
 from lunanexa_apps.engine.sampling import Rng
 from lunanexa_apps.engine.settings import DEFAULT_CHAT_TOKENS, DEFAULT_COMPLETION_TOKENS, EngineSettings, Mode
 from lunanexa_apps.engine.tokenizer import surely_more_than, tokenise
 from lunanexa_apps.engine.tools import arguments
+from lunanexa_apps.engine.typed_dialects import MessagesDialect, ResponsesDialect
 
 
 @attrs.frozen(kw_only=True)
@@ -21,10 +30,13 @@ class Answer:
     generation: Generation
     dialect: Dialect
     stream: bool
-    include_usage: bool
 
-    def usage(self) -> Usage:
-        return Usage(self.prompt_tokens, self.generation.completion_tokens)
+    def ending(self, text: str) -> Ending:
+        """How it ended, with all of its text."""
+        generation = self.generation
+        assert generation.finish_reason is not None
+        usage = Usage(self.prompt_tokens, generation.completion_tokens)
+        return Ending(text=text, finish=generation.finish_reason, usage=usage, stop=generation.stop)
 
 
 def count_prompt(text: str, field: str, settings: EngineSettings) -> list[str] | ApiError:
@@ -53,14 +65,14 @@ def plan_answer(
     asked = request.max_tokens
     if asked is not None and asked > room:
         return context_exceeded(
-            "max_tokens",
+            request.limit_field,
             settings.context_tokens,
             f"{len(prompt) + asked} tokens: {len(prompt)} in the prompt and {asked} in the completion",
         )
-    default = DEFAULT_CHAT_TOKENS if request.chat else DEFAULT_COMPLETION_TOKENS
+    default = DEFAULT_COMPLETION_TOKENS if request.form is Form.COMPLETION else DEFAULT_CHAT_TOKENS
     options = request.options
     envelope = Envelope(
-        id=f"{'chatcmpl' if request.chat else 'cmpl'}-{new_id()}",
+        id=request.form.value + new_id(),
         created=created,
         model=settings.names[0],
         include_usage=options.include_usage,
@@ -74,16 +86,23 @@ def plan_answer(
             stops=() if request.tool else options.stops,
             natural_end="tool_calls" if request.tool else "stop",
         ),
-        dialect=_dialect(request, envelope, new_id),
+        dialect=_dialect(request, envelope, len(prompt), new_id),
         stream=options.stream,
-        include_usage=options.include_usage,
     )
 
 
-def _dialect(request: TextRequest, envelope: Envelope, new_id: Callable[[], str]) -> Dialect:
-    if request.tool is not None:
-        return ToolCallDialect(envelope, f"call_{new_id()}", request.tool.name)
-    return ChatDialect(envelope) if request.chat else CompletionDialect(envelope)
+def _dialect(request: TextRequest, envelope: Envelope, prompt_tokens: int, new_id: Callable[[], str]) -> Dialect:
+    match request.form:
+        case Form.CHAT if request.tool is not None:
+            return ToolCallDialect(envelope, f"call_{new_id()}", request.tool.name)
+        case Form.CHAT:
+            return ChatDialect(envelope)
+        case Form.COMPLETION:
+            return CompletionDialect(envelope)
+        case Form.RESPONSE:
+            return ResponsesDialect(envelope, f"msg_{new_id()}")
+        case Form.MESSAGE:
+            return MessagesDialect(envelope, prompt_tokens)
 
 
 def _tokens(
@@ -94,4 +113,5 @@ def _tokens(
     if settings.mode is Mode.ECHO:
         return iter(tokenise(request.echoed))
     options = request.options
-    return model.generate(() if request.chat else prompt, options.sampling, rng, endless=options.ignore_eos)
+    continued = prompt if request.form is Form.COMPLETION else ()
+    return model.generate(continued, options.sampling, rng, endless=options.ignore_eos)

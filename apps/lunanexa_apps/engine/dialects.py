@@ -1,4 +1,4 @@
-"""The two forms in which an answer is told, chat and completion, streamed and whole.
+"""The forms in which an answer is told, streamed and whole; here those with choices, chat and completion.
 
 Source: https://platform.openai.com/docs/api-reference/chat/streaming and recorded answers of real servers:
 a role chunk, content chunks, a chunk with the finish reason, and on demand one with usage and no choices;
@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeAlias
 
 import attrs
 
+from lunanexa_apps.engine.errors import ApiError
+from lunanexa_apps.engine.frames import DONE, PieceTemplate, data_frame
 from lunanexa_apps.engine.generation import FinishReason
 from lunanexa_apps.engine.settings import OWNER
 
@@ -21,12 +23,34 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
 
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
     def document(self) -> Document:
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,
-            "total_tokens": self.prompt_tokens + self.completion_tokens,
+            "total_tokens": self.total_tokens,
         }
+
+    def input_output(self) -> Document:
+        """Under the names of the younger dialects."""
+        return {
+            "input_tokens": self.prompt_tokens,
+            "output_tokens": self.completion_tokens,
+            "total_tokens": self.total_tokens,
+        }
+
+
+@attrs.frozen(kw_only=True)
+class Ending:
+    """How an answer ended. ``stop``: the stop string that ended it."""
+
+    text: str
+    finish: FinishReason
+    usage: Usage
+    stop: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -56,44 +80,68 @@ class Envelope:
 
 
 class Dialect(Protocol):
-    """Inherited explicitly; one object an answer."""
+    """Inherited explicitly; one object an answer. All but ``whole`` are frames of a stream: first ``opening``, then a
+    ``piece`` for each text, then ``ending`` and ``last``; or ``failure`` where it breaks."""
 
-    def opening(self) -> Iterator[Document]: ...
-    def piece(self, text: str) -> Document: ...
-    def closing(self, finish: FinishReason) -> Document: ...
-    def usage(self, usage: Usage) -> Document: ...
-    def whole(self, text: str, finish: FinishReason, usage: Usage) -> Document: ...
+    def opening(self) -> Iterator[bytes]: ...
+    def piece(self, text: str) -> bytes: ...
+    def ending(self, ending: Ending) -> Iterator[bytes]: ...
+    def last(self) -> bytes: ...
+    def failure(self, error: ApiError) -> bytes: ...
+    def whole(self, ending: Ending) -> Document | str: ...
 
 
-class ChatDialect(Dialect):
-    _KIND = "chat.completion.chunk"
+class _Choices(Dialect):
+    """What chat and completion have in common."""
+
+    KIND = ""
 
     def __init__(self, envelope: Envelope) -> None:
         self._envelope = envelope
+        self._template: PieceTemplate | None = None
 
-    def opening(self) -> Iterator[Document]:
-        yield self._delta({"role": "assistant", "content": ""})
+    def piece(self, text: str) -> bytes:
+        if self._template is None:
+            self._template = PieceTemplate(self._piece(PieceTemplate.mark()))
+        return self._template.event(text)
 
-    def piece(self, text: str) -> Document:
+    def _piece(self, text: str) -> Document:
+        raise NotImplementedError
+
+    def _usage(self, usage: Usage) -> Iterator[bytes]:
+        if self._envelope.include_usage:
+            yield data_frame(self._envelope.chunk(self.KIND, [], usage))
+
+    def last(self) -> bytes:
+        return DONE
+
+    def failure(self, error: ApiError) -> bytes:
+        return data_frame(error.document()) + DONE
+
+
+class ChatDialect(_Choices):
+    KIND = "chat.completion.chunk"
+
+    def opening(self) -> Iterator[bytes]:
+        yield data_frame(self._delta({"role": "assistant", "content": ""}))
+
+    def _piece(self, text: str) -> Document:
         return self._delta({"content": text})
 
-    def closing(self, finish: FinishReason) -> Document:
-        return self._delta({}, finish)
+    def ending(self, ending: Ending) -> Iterator[bytes]:
+        yield data_frame(self._delta({}, ending.finish))
+        yield from self._usage(ending.usage)
 
-    def usage(self, usage: Usage) -> Document:
-        return self._envelope.chunk(self._KIND, [], usage)
+    def whole(self, ending: Ending) -> Document:
+        return self._whole({"role": "assistant", "content": ending.text, "refusal": None}, ending)
 
-    def whole(self, text: str, finish: FinishReason, usage: Usage) -> Document:
-        message = {"role": "assistant", "content": text, "refusal": None}
-        return self._whole(message, finish, usage)
-
-    def _whole(self, message: Document, finish: FinishReason, usage: Usage) -> Document:
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
-        return {**self._envelope.wrap("chat.completion", [choice]), "usage": usage.document()}
+    def _whole(self, message: Document, ending: Ending) -> Document:
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": ending.finish}
+        return {**self._envelope.wrap("chat.completion", [choice]), "usage": ending.usage.document()}
 
     def _delta(self, delta: Document, finish: FinishReason | None = None) -> Document:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return self._envelope.chunk(self._KIND, [choice])
+        return self._envelope.chunk(self.KIND, [choice])
 
 
 class ToolCallDialect(ChatDialect):
@@ -104,42 +152,37 @@ class ToolCallDialect(ChatDialect):
         self._call_id = call_id
         self._name = name
 
-    def opening(self) -> Iterator[Document]:
+    def opening(self) -> Iterator[bytes]:
         call = {**self._call(""), "index": 0}
-        yield self._delta({"role": "assistant", "content": None, "tool_calls": [call]})
+        yield data_frame(self._delta({"role": "assistant", "content": None, "tool_calls": [call]}))
 
-    def piece(self, text: str) -> Document:
+    def _piece(self, text: str) -> Document:
         return self._delta({"tool_calls": [{"index": 0, "function": {"arguments": text}}]})
 
-    def whole(self, text: str, finish: FinishReason, usage: Usage) -> Document:
-        message = {"role": "assistant", "content": None, "refusal": None, "tool_calls": [self._call(text)]}
-        return self._whole(message, finish, usage)
+    def whole(self, ending: Ending) -> Document:
+        message = {"role": "assistant", "content": None, "refusal": None, "tool_calls": [self._call(ending.text)]}
+        return self._whole(message, ending)
 
     def _call(self, text: str) -> Document:
         return {"id": self._call_id, "type": "function", "function": {"name": self._name, "arguments": text}}
 
 
-class CompletionDialect(Dialect):
-    _KIND = "text_completion"
+class CompletionDialect(_Choices):
+    KIND = "text_completion"
 
-    def __init__(self, envelope: Envelope) -> None:
-        self._envelope = envelope
-
-    def opening(self) -> Iterator[Document]:
+    def opening(self) -> Iterator[bytes]:
         yield from ()
 
-    def piece(self, text: str) -> Document:
-        return self._envelope.chunk(self._KIND, [self._choice(text, None)])
+    def _piece(self, text: str) -> Document:
+        return self._envelope.chunk(self.KIND, [self._choice(text, None)])
 
-    def closing(self, finish: FinishReason) -> Document:
-        return self._envelope.chunk(self._KIND, [self._choice("", finish)])
+    def ending(self, ending: Ending) -> Iterator[bytes]:
+        yield data_frame(self._envelope.chunk(self.KIND, [self._choice("", ending.finish)]))
+        yield from self._usage(ending.usage)
 
-    def usage(self, usage: Usage) -> Document:
-        return self._envelope.chunk(self._KIND, [], usage)
-
-    def whole(self, text: str, finish: FinishReason, usage: Usage) -> Document:
-        document = self._envelope.wrap(self._KIND, [self._choice(text, finish)])
-        return {**document, "usage": usage.document()}
+    def whole(self, ending: Ending) -> Document:
+        document = self._envelope.wrap(self.KIND, [self._choice(ending.text, ending.finish)])
+        return {**document, "usage": ending.usage.document()}
 
     def _choice(self, text: str, finish: FinishReason | None) -> Document:
         return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}

@@ -1,29 +1,22 @@
 """One HTTP exchange over ASGI: reading a bounded body, noticing a departure, and sending an answer.
 
 Every byte of every answer leaves through ``Exchange.send_json``, ``send_text``, ``send_answer`` or an
-``EventStream``; the last two are where a fault breaks an answer off.
+``AnswerStream``; the last two are where a fault breaks an answer off.
 Source: https://asgi.readthedocs.io/en/latest/specs/www.html
 """
 
-import json
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any
+from typing import Final
 
 import trio
 
 from lunanexa_apps.engine.errors import ApiError, body_too_large, told_to_fail
 from lunanexa_apps.engine.faults import FaultKind, Struck
+from lunanexa_apps.engine.frames import encode
 from lunanexa_ports.asgi import ABORT, Receive, Scope, Send
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
-_MARK = "\ue000piece\ue000"
-
 Header = tuple[bytes, bytes]
-
-
-def encode(document: object) -> bytes:
-    # A path may bring half a surrogate pair; as a backslash escape it is still JSON.
-    return _ENCODER.encode(document).encode("utf-8", "backslashreplace")
+JSON: Final = b"application/json"
 
 
 class Exchange:
@@ -72,19 +65,18 @@ class Exchange:
         scope.cancel()
 
     async def send_json(self, status: int, document: object, headers: Iterable[Header] = ()) -> None:
-        await self._send_whole(status, b"application/json", encode(document), headers)
+        await self._send_whole(status, JSON, encode(document), headers)
 
-    async def send_answer(self, document: object) -> None:
+    async def send_answer(self, body: bytes, content_type: bytes = JSON) -> None:
         """The whole answer of a model route."""
         if FaultKind.CUT in self.struck:
-            body = encode(document)
-            await self._start(200, b"application/json", len(body), ())
+            await self._start(200, content_type, len(body), ())
             await self._send({"type": "http.response.body", "body": body[: len(body) // 2], "more_body": True})
             await self.abort()
         elif FaultKind.ERROR_FRAME in self.struck:
             await self.send_json(200, told_to_fail().document())
         else:
-            await self.send_json(200, document)
+            await self._send_whole(200, content_type, body, ())
 
     async def abort(self) -> None:
         """Close the connection without another byte; the last act of an exchange. A server that can't do that
@@ -107,14 +99,17 @@ class Exchange:
         listed = [(b"content-type", content_type), (b"content-length", length), *headers]
         await self._send({"type": "http.response.start", "status": status, "headers": listed})
 
-    async def open_events(self) -> "EventStream":
-        listed = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+    async def open_events(self) -> "AnswerStream":
+        return await self.open_stream(b"text/event-stream; charset=utf-8")
+
+    async def open_stream(self, content_type: bytes) -> "AnswerStream":
+        listed = [(b"content-type", content_type), (b"cache-control", b"no-cache")]
         await self._send({"type": "http.response.start", "status": 200, "headers": listed})
-        return EventStream(self._send, self.struck, self.abort)
+        return AnswerStream(self._send, self.struck, self.abort)
 
 
-class EventStream:
-    """Server-sent events in OpenAI's form: each document one ``data:`` line, ``[DONE]`` at the end."""
+class AnswerStream:
+    """An answer that is told piece by piece: whole events, or sound."""
 
     def __init__(self, send: Send, struck: Struck, abort: Callable[[], Awaitable[None]]) -> None:
         self._send = send
@@ -127,36 +122,18 @@ class EventStream:
         limits = [self._struck[kind] for kind in (FaultKind.CUT, FaultKind.ERROR_FRAME) if kind in self._struck]
         return min(limits, default=None)
 
-    async def break_off(self) -> None:
+    async def break_off(self, failure: bytes) -> None:
+        """Ends it as the faults say: cut, or with an event that tells of the failure."""
         if FaultKind.CUT in self._struck:
             await self._abort()
         else:
-            await self.event(told_to_fail().document())
-            await self.done()
-
-    async def event(self, document: object) -> None:
-        await self.raw(b"data: " + encode(document) + b"\n\n")
+            await self._end(failure)
 
     async def raw(self, data: bytes) -> None:
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def done(self) -> None:
-        last = b"" if FaultKind.NO_DONE in self._struck else b"data: [DONE]\n\n"
+    async def done(self, last: bytes = b"") -> None:
+        await self._end(b"" if FaultKind.NO_DONE in self._struck else last)
+
+    async def _end(self, last: bytes) -> None:
         await self._send({"type": "http.response.body", "body": last, "more_body": False})
-
-
-class PieceTemplate:
-    """An event that differs from its fellows in one string only, encoded once: half the cost of a token."""
-
-    def __init__(self, document_of_mark: dict[str, Any]) -> None:
-        mark = encode(_MARK)
-        head, _, self._tail = encode(document_of_mark).rpartition(mark)
-        self._head = b"data: " + head
-        self._tail += b"\n\n"
-
-    def event(self, text: str) -> bytes:
-        return self._head + encode(text) + self._tail
-
-    @staticmethod
-    def mark() -> str:
-        return _MARK

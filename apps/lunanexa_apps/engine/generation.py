@@ -30,6 +30,8 @@ class Generation:
         self._held = ""
         self.completion_tokens = 0
         self.finish_reason: FinishReason | None = None
+        self.stop: str | None = None
+        """The stop string that ended it."""
 
     def advance(self) -> str:
         """Generate one token; what may be shown now (empty: held back, or the end). Not after the end."""
@@ -40,8 +42,9 @@ class Generation:
             return self._release()
         self.completion_tokens += 1
         self._held += token
-        at = min((found for stop in self._stops if (found := self._held.find(stop)) >= 0), default=None)
-        if at is not None:
+        met = min(((at, stop) for stop in self._stops if (at := self._held.find(stop)) >= 0), default=None)
+        if met is not None:
+            at, self.stop = met
             self._held = self._held[:at]
             self.finish_reason = "stop"
             return self._release()

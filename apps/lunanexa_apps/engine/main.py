@@ -24,8 +24,8 @@ from lunanexa_adapters.system.ids import SystemIds
 from lunanexa_apps.engine.app import ReferenceEngine
 from lunanexa_apps.engine.command_line import Options, read_options
 from lunanexa_apps.engine.errors import server_refusal
-from lunanexa_apps.engine.exchange import encode
 from lunanexa_apps.engine.faults import FaultKind
+from lunanexa_apps.engine.frames import encode
 from lunanexa_apps.engine.language_model import LanguageModel, read_corpus
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)

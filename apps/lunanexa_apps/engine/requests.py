@@ -1,8 +1,10 @@
 """What a generation request asks for, read from JSON once and refused by field where it is wrong.
 
-Source: https://platform.openai.com/docs/api-reference (chat, completions); ``ignore_eos`` is vLLM's.
+Here what all forms share, and chat and completion. Source: https://platform.openai.com/docs/api-reference ;
+``ignore_eos`` is vLLM's.
 """
 
+import enum
 from typing import TypeAlias
 
 import attrs
@@ -12,14 +14,14 @@ from lunanexa_apps.engine.fields import Fields, Json
 from lunanexa_apps.engine.sampling import Sampling
 from lunanexa_apps.engine.tools import Tool, read_tool
 
-_INT64 = 1 << 63
+LIMIT_MAX = 1 << 63
 _MAX_STOPS = 16
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 @attrs.frozen(kw_only=True)
 class Options:
-    """What both dialects share."""
+    """What all forms share."""
 
     model: str
     sampling: Sampling
@@ -30,14 +32,25 @@ class Options:
     include_usage: bool
 
 
+class Form(enum.Enum):
+    """In which form the answer is told. The value begins its identifier."""
+
+    CHAT = "chatcmpl-"
+    COMPLETION = "cmpl-"
+    RESPONSE = "resp_"
+    MESSAGE = "msg_"
+
+
 @attrs.frozen(kw_only=True)
 class TextRequest:
-    """A request of either dialect. ``prompt`` is what is counted and continued, ``echoed`` what echo mode
-    repeats; ``max_tokens`` None leaves the limit to the engine. ``field`` names the prompt in refusals."""
+    """A request for text. ``prompt`` is what is counted (and continued by a completion), ``echoed`` what echo mode
+    repeats; ``max_tokens`` None leaves the limit to the engine. ``field`` and ``limit_field`` name prompt and limit
+    in refusals."""
 
     options: Options
-    chat: bool
+    form: Form
     field: str
+    limit_field: str = "max_tokens"
     prompt: str
     echoed: str
     max_tokens: int | None
@@ -49,10 +62,10 @@ Read: TypeAlias = TextRequest | ApiError
 
 def read_chat(values: dict[str, Json]) -> Read:
     fields = Fields(values)
-    options = _options(fields)
-    prompt, echoed = _messages(fields)
-    limit = fields.integer("max_completion_tokens", 1, _INT64)
-    older = fields.integer("max_tokens", 1, _INT64)
+    options = read_options(fields)
+    prompt, echoed = read_conversation(fields, "messages", ("text",))
+    limit = fields.integer("max_completion_tokens", 1, LIMIT_MAX)
+    older = fields.integer("max_tokens", 1, LIMIT_MAX)
     tool = read_tool(fields)
     fields.unsupported("logprobs", "audio")
     shape = fields.object("response_format")
@@ -65,7 +78,7 @@ def read_chat(values: dict[str, Json]) -> Read:
         field="messages",
         prompt=prompt,
         echoed=echoed,
-        chat=True,
+        form=Form.CHAT,
         max_tokens=older if limit is None else limit,
         tool=tool,
     )
@@ -73,14 +86,14 @@ def read_chat(values: dict[str, Json]) -> Read:
 
 def read_completion(values: dict[str, Json]) -> Read:
     fields = Fields(values)
-    options = _options(fields)
+    options = read_options(fields)
     prompt = fields.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1:
         prompt = prompt[0]
     if not isinstance(prompt, str):
         fields.refuse("prompt", "must be a string, or a list of one string.")
         prompt = ""
-    limit = fields.integer("max_tokens", 1, _INT64)
+    limit = fields.integer("max_tokens", 1, LIMIT_MAX)
     fields.integer("best_of", 1, 1)
     fields.unsupported("logprobs", "echo", "suffix")
     if fields.fault is not None:
@@ -90,12 +103,13 @@ def read_completion(values: dict[str, Json]) -> Read:
         field="prompt",
         prompt=prompt,
         echoed=prompt,
-        chat=False,
+        form=Form.COMPLETION,
         max_tokens=limit,
     )
 
 
-def _options(fields: Fields) -> Options:
+def read_options(fields: Fields, stops: str = "stop") -> Options:
+    """``stops`` is the member with the stop strings."""
     model = fields.text("model")
     fields.integer("n", 1, 1)
     stream = fields.flag("stream")
@@ -112,38 +126,39 @@ def _options(fields: Fields) -> Options:
             temperature=fields.number("temperature", 0.0, 2.0, 1.0),
             top_p=fields.number("top_p", 0.0, 1.0, 1.0),
         ),
-        seed=fields.integer("seed", -_INT64, _INT64 - 1),
-        stops=_stops(fields),
+        seed=fields.integer("seed", -LIMIT_MAX, LIMIT_MAX - 1),
+        stops=_stops(fields, stops),
         ignore_eos=fields.flag("ignore_eos"),
         stream=stream,
         include_usage=include_usage,
     )
 
 
-def _stops(fields: Fields) -> tuple[str, ...]:
-    value = fields.get("stop")
+def _stops(fields: Fields, member: str) -> tuple[str, ...]:
+    value = fields.get(member)
     if value is None:
         return ()
     listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, list):
-        fields.refuse("stop", "must be a string or a list of strings.")
+        fields.refuse(member, "must be a string or a list of strings.")
         return ()
     stops = tuple(stop for stop in listed if isinstance(stop, str) and stop)
     if len(stops) != len(listed) or len(stops) > _MAX_STOPS:
-        fields.refuse("stop", f"must hold at most {_MAX_STOPS} strings, none of them empty.")
+        fields.refuse(member, f"must hold at most {_MAX_STOPS} strings, none of them empty.")
     return stops
 
 
-def _messages(fields: Fields) -> tuple[str, str]:
-    """The whole conversation as one prompt, and the last thing that the user said."""
-    messages = fields.get("messages")
+def read_conversation(fields: Fields, member: str, parts: tuple[str, ...], instructions: str = "") -> tuple[str, str]:
+    """The whole conversation as one prompt, and the last thing that the user said. ``parts``: the types of parts
+    that are text."""
+    messages = fields.get(member)
     if not isinstance(messages, list) or not messages:
-        fields.refuse("messages", "must be a list of at least one message.")
+        fields.refuse(member, "must be a list of at least one message.")
         return "", ""
-    lines: list[str] = []
+    lines = [f"system: {instructions}\n"] if instructions else []
     last_said = ""
     for index, value in enumerate(messages):
-        field = f"messages[{index}]"
+        field = f"{member}[{index}]"
         if not isinstance(value, dict):
             fields.refuse(field, "must be an object.")
             break
@@ -151,7 +166,7 @@ def _messages(fields: Fields) -> tuple[str, str]:
         role = message.text("role")
         if role not in _ROLES:
             message.refuse("role", f"must be one of {', '.join(_ROLES)}.")
-        content = _content(message)
+        content = read_text(message, "content", parts)
         fields.adopt(message)
         lines.append(f"{role}: {content}\n")
         if role == "user":
@@ -159,19 +174,20 @@ def _messages(fields: Fields) -> tuple[str, str]:
     return "".join(lines) + "assistant:", last_said
 
 
-def _content(message: Fields) -> str:
-    value = message.get("content")
+def read_text(message: Fields, member: str, parts: tuple[str, ...]) -> str:
+    """A string, or parts of text joined; only an assistant may say nothing."""
+    value = message.get(member)
     if isinstance(value, str):
         return value
     if value is None:
         if message.get("role") != "assistant":
-            message.refuse("content", "is required.")
+            message.refuse(member, "is required.")
         return ""
     texts: list[str] = []
     for part in value if isinstance(value, list) else [value]:
-        text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+        text = part.get("text") if isinstance(part, dict) and part.get("type") in parts else None
         if not isinstance(text, str):
-            message.refuse("content", "must be a string or a list of text parts.")
+            message.refuse(member, "must be a string or a list of text parts.")
             break
         texts.append(text)
     return "".join(texts)

@@ -30,7 +30,7 @@ from lunanexa_adapters.system.clock import SystemClock
 from lunanexa_adapters.system.ids import SystemIds
 from lunanexa_adapters.system.memory import SystemMemory
 from lunanexa_apps.daemon import MISCONFIGURED, follow_supervisor, leaves, refuse_held, start_logging
-from lunanexa_apps.installation import NODE_LOCK, read_controller_key
+from lunanexa_apps.installation import NODE_ADOPTED_KEYS, NODE_LOCK, read_adopted_keys, read_controller_key
 from lunanexa_apps.node.service import run_node_agent
 from lunanexa_apps.node.settings import HEARTBEAT_MS, NodePorts, NodeSettings, Shutdown
 from lunanexa_core.drivers.specification import EngineAddress, parse_engine_url
@@ -81,7 +81,8 @@ async def _run(options: _Options) -> int:
     folder, clock = options.folder, SystemClock()
     for name in ("secrets", "intents", "logs"):
         make_directory(folder / name)
-    bearer = read_controller_key(LocalPrivateFiles(options.data_dir))
+    files = LocalPrivateFiles(options.data_dir)
+    bearer, adopted_keys = read_controller_key(files), read_adopted_keys(files, NODE_ADOPTED_KEYS)
     shutdown = Shutdown()
     with trio.open_signal_receiver(*_SIGNALS) as signals:
         async with open_sqlite_node_store(folder / "node.sqlite3") as store, trio.open_nursery() as nursery:
@@ -103,6 +104,7 @@ async def _run(options: _Options) -> int:
                 controller_host=options.controller.host,
                 controller_port=options.controller.port,
                 bearer=bearer,
+                adopted_keys=adopted_keys,
                 working_directory=str(folder),
                 heartbeat_ms=options.heartbeat_ms,
             )

@@ -15,6 +15,8 @@ import trio
 from lunanexa_apps.codec import encode
 from lunanexa_apps.node.launch import find_address, launch_order, log_name, new_start_id
 from lunanexa_apps.node.pulse import Pulse
+from lunanexa_apps.node.report import describe, same_report
+from lunanexa_apps.node.room import see_memory, yet_to_take_mib
 from lunanexa_apps.node.settings import NodePorts, NodeSettings
 from lunanexa_apps.node.sight import Readings, Sight, fresh_readings
 from lunanexa_core.drivers.catalog import DRIVERS
@@ -25,6 +27,7 @@ from lunanexa_core.lifecycle.observations import (
     Exited,
     GroupGone,
     LaunchFailed,
+    MemorySeen,
     NotPrepared,
     Observation,
     Prepared,
@@ -36,7 +39,7 @@ from lunanexa_core.lifecycle.observations import (
 )
 from lunanexa_core.lifecycle.record import Ending, ReplicaRecord, rules_for
 from lunanexa_core.lifecycle.replica import next_wake_ms, step
-from lunanexa_core.southbound.heartbeat import EngineReadings, ExitReason, ReplicaReport, ReplicaState
+from lunanexa_core.southbound.heartbeat import ExitReason, ReplicaReport, ReplicaState
 from lunanexa_ports.errors import PortError, PortUnavailable
 from lunanexa_ports.processes import ManagedProcess, ProcessExit, SpawnFailed
 
@@ -44,17 +47,18 @@ LOG_LINES: Final = 20
 _FIRST_PROBE_S: Final = 0.05
 _DRAIN_PROBE_S: Final = 0.2
 _STORE_RETRY_S: Final = 0.5
+_MEMORY_LOOK_S: Final = 0.5
 _PROBED_STATES: Final = (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING)
 _log = structlog.get_logger()
 
 
 class ReplicaOwner:
     """One replica of this agent, from its first step to its absence. ``changed`` is called when its report
-    would read differently."""
+    would read differently; ``promised_mib`` tells what other starts have yet to take of this machine's memory."""
 
     def __init__(
         self, ports: NodePorts, settings: NodeSettings, first: Step, process: ManagedProcess | None,
-        changed: Callable[[], None],
+        changed: Callable[[], None], promised_mib: Callable[[], int],
     ) -> None:  # fmt: skip
         self.record = first.record
         self.looked = trio.Event()
@@ -63,6 +67,7 @@ class ReplicaOwner:
         self._ports = ports
         self._settings = settings
         self._changed = changed
+        self._promised_mib = promised_mib
         self._rules = rules_for(first.record.assignment)
         self._process = process
         self._stored: ReplicaRecord | None = None
@@ -77,30 +82,13 @@ class ReplicaOwner:
 
     def report(self) -> ReplicaReport | None:
         """The replica as the controller shall see it; ``None`` before its first start has an id."""
-        record = self.record
-        if record.last_start is None:
-            return None
-        preparing = record.state is ReplicaState.STARTING and record.start is None
-        now_ms = self._ports.clock.now().mono_ms
-        process = self._process if record.launched else None
-        return ReplicaReport(
-            assignment=record.assignment.assignment,
-            generation=record.assignment.generation,
-            start=record.last_start,
-            state=ReplicaState.BACKOFF if preparing else record.state,
-            identity=record.grade,
-            host=record.host,
-            port=record.port,
-            served_name=record.assignment.engine.served_name,
-            slots=record.assignment.engine.slots,
-            pid=None if process is None else process.identity.pid,
-            restarts=record.restarts,
-            exit=record.exit,
-            readings=attrs.evolve(
-                EngineReadings() if self._readings is None else self._readings.aged(now_ms),
-                resident_mib=None if process is None else process.resident_mib(),
-            ),
+        return describe(
+            self.record, self._readings, self._process if self.record.launched else None, now_ms=self._now_ms()
         )
+
+    def yet_to_take_mib(self) -> int:
+        """What this start was let in for and does not hold yet."""
+        return yet_to_take_mib(self.record, self._rules, self._process)
 
     async def run(self) -> None:
         """Returns when the replica is absent and no record of it is left."""
@@ -133,9 +121,17 @@ class ReplicaOwner:
             if wait_s <= 0:
                 await trio.lowlevel.checkpoint()
                 return Tick()
-            with trio.move_on_after(wait_s):
+            looks = self.record.state is ReplicaState.AWAITING_MEMORY
+            with trio.move_on_after(min(wait_s, _MEMORY_LOOK_S) if looks else wait_s):
                 await self._arrived.wait()
+                looks = False
+            if looks:
+                # Looked at by who decides on it, with nothing between: two starts never take the same room.
+                return self._see_memory()
         return self._inbox.popleft()
+
+    def _see_memory(self) -> MemorySeen:
+        return see_memory(self._ports.memory, self._rules, self._promised_mib)
 
     async def _see(self, observation: Observation, nursery: trio.Nursery) -> None:
         now_ms = self._now_ms()
@@ -155,9 +151,7 @@ class ReplicaOwner:
 
     def _tell(self, before: ReplicaRecord) -> None:
         record = self.record
-        if attrs.evolve(record, deadline_ms=None, unhealthy_since_ms=None, since_ms=0) == attrs.evolve(
-            before, deadline_ms=None, unhealthy_since_ms=None, since_ms=0
-        ):
+        if same_report(record, before):
             return
         if record.start != before.start:
             self._readings = None
@@ -177,6 +171,7 @@ class ReplicaOwner:
                 before=before.state.value,
                 restarts=record.restarts,
                 reason=reason,
+                detail=record.exit.detail if reason is not None and record.exit is not None else None,
             )
         if record.kills > 2 and record.kills != before.kills:
             _log.warning("replica_outlives_kill", assignment=record.assignment.assignment, kills=record.kills)
@@ -228,7 +223,10 @@ class ReplicaOwner:
         start = new_start_id(number, self._ports.ids)
         if isinstance(address, LaunchRefusal):
             return (Refused(start, address.value),)
-        return (Prepared(start=start, host=address.host, port=address.port),)
+        memory = self._see_memory()
+        if memory.available_mib is None and self._rules.memory_mib is not None:
+            _log.warning("memory_unreadable", start=start, memory_mib=self._rules.memory_mib)
+        return (Prepared(start=start, host=address.host, port=address.port, memory=memory),)
 
     async def _spawn(self, nursery: trio.Nursery) -> Sequence[Observation]:
         start, port = self.record.start, self.record.port
@@ -300,14 +298,18 @@ class ReplicaOwner:
         if wanted is not None and self._probing is None:
             scope = trio.CancelScope()
             self._probing = (wanted, scope)
-            identity = None if self._process is None else self._process.identity
-            nursery.start_soon(self._probe, Sight(self._ports, record, identity), scope)
+            process = self._process
+            url, key = record.assignment.engine.url, record.assignment.engine_key
+            key = key if url is None else self._settings.adopted_keys.get(url)
+            sight = Sight(self._ports, record, None if process is None else process.identity, key)
+            nursery.start_soon(self._probe, sight, process if self._rules.memory_limit_mib else None, scope)
 
-    async def _probe(self, sight: Sight, scope: trio.CancelScope) -> None:
+    async def _probe(self, sight: Sight, weighed: ManagedProcess | None, scope: trio.CancelScope) -> None:
         with scope:
             waited_s = _FIRST_PROBE_S
             while True:
-                self._post(await sight.probe(self._settings.probe_timeout_ms))
+                probed = await sight.probe(self._settings.probe_timeout_ms)
+                self._post(probed if weighed is None else attrs.evolve(probed, resident_mib=weighed.resident_mib()))
                 usual_s = self._settings.probe_ms / 1_000
                 match self.record.state:
                     case ReplicaState.STARTING:

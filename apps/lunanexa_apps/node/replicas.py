@@ -21,6 +21,7 @@ from lunanexa_core.lifecycle.replica import new_replica
 from lunanexa_core.southbound.documents import DesiredState
 from lunanexa_core.southbound.heartbeat import RefusedAssignment, ReplicaReport, ReplicaState
 from lunanexa_ports.errors import PortUnavailable
+from lunanexa_ports.processes import ManagedProcess
 
 _WAITING_LOG_S = 2.0
 _LOOK_AGAIN_S = 30.0
@@ -72,7 +73,7 @@ class Replicas:
             nursery.start_soon(self._obey_shutdown)
             async with trio.open_nursery() as owners:
                 for found in recovered.values():
-                    self._own(owners, ReplicaOwner(self._ports, self._settings, found.step, found.process, self._tell))
+                    self._own(owners, self._owner(found.step, found.process))
                 self._begun.set()
                 await self._reconcile_until_done(owners)
             nursery.cancel_scope.cancel("nothing is left to stop")
@@ -107,11 +108,17 @@ class Replicas:
                     refused.append(RefusedAssignment(assignment=name, refusal=refusal.value))
                 case StartReplica(assignment=assignment):
                     first = Step(new_replica(assignment, self._ports.clock.now().mono_ms))
-                    self._own(owners, ReplicaOwner(self._ports, self._settings, first, None, self._tell))
+                    self._own(owners, self._owner(first, None))
         if tuple(refused) != self.refused:
             self.refused = tuple(refused)
             _log.warning("assignments_refused", refused={one.assignment: one.refusal for one in refused})
             self._changed.set()
+
+    def _owner(self, first: Step, process: ManagedProcess | None) -> ReplicaOwner:
+        return ReplicaOwner(self._ports, self._settings, first, process, self._tell, self._promised_mib)
+
+    def _promised_mib(self) -> int:
+        return sum(owner.yet_to_take_mib() for owner in self._owners.values())
 
     def _own(self, owners: trio.Nursery, owner: ReplicaOwner) -> None:
         name = owner.record.assignment.assignment
@@ -132,14 +139,20 @@ class Replicas:
 
     async def _stop_stray(self, start: StartId) -> None:
         """Ours by its record, and known to no replica: it was made absent and its agent died then."""
-        process = self._ports.processes.adopt(start)
-        _log.info("stray_stops", start=start, process_found=process is not None)
-        if process is not None:
-            process.kill()
-            await process.wait_group_gone()
-        self._ports.processes.forget(start)
-        self._strays.discard(start)
-        self._wake.set()
+        try:
+            process = self._ports.processes.adopt(start)
+            _log.info("stray_stops", start=start, process_found=process is not None)
+            if process is not None:
+                process.kill()
+                await process.wait_group_gone()
+            self._ports.processes.forget(start)
+        except PortUnavailable as error:
+            # Not woken: it is found, and tried, again at the next look.
+            _log.error("stray_not_stopped", start=start, reason=str(error))
+        else:
+            self._wake.set()
+        finally:
+            self._strays.discard(start)
 
     def _tell(self) -> None:
         self._changed.set()

@@ -49,12 +49,18 @@ class ControllerSession:
         # because this agent has not looked yet.
         with trio.move_on_after(_FIRST_LOOK_S):
             await self._replicas.wait_looked()
+        unknown = _Retry(self._ports, self._settings)
         while True:
             await self._enrol()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._poll)
-                await self._beat()
+                heard = await self._beat()
                 nursery.cancel_scope.cancel("the controller knows this node no more")
+            if heard:
+                unknown.worked("enrolment_held")
+            else:
+                unknown.told("enrolled_and_unknown", "the controller takes the enrolment and refuses the heartbeat")
+                await unknown.wait()
 
     async def last_heartbeat(self) -> None:
         """Says what is left, once, if the controller listens."""
@@ -89,9 +95,12 @@ class ControllerSession:
 
     # --- heartbeats ---
 
-    async def _beat(self) -> None:
-        """Returns when the node must enrol again. A change is told at once, everything else at its interval."""
-        retry = _Retry(self._ports, self._settings)
+    async def _beat(self) -> bool:
+        """Returns when the node must enrol again: whether it was heard before. A change is told at once,
+        everything else at its interval."""
+        # Never rarer than usual: a node that waited longer after an outage would be lost when it is over.
+        retry = _Retry(self._ports, self._settings, cap_ms=self._settings.heartbeat_ms)
+        heard = False
         while True:
             try:
                 refusal = await self._send()
@@ -101,11 +110,12 @@ class ControllerSession:
                 continue
             if refusal is not None:
                 if refusal.unknown_node:
-                    return
+                    return heard
                 retry.told("heartbeat_refused", f"{refusal.status} {refusal.code}")
                 await retry.wait()
                 continue
             retry.worked("heartbeat_answered")
+            heard = True
             with trio.move_on_after(self._settings.heartbeat_ms / 1_000):
                 await self._changed.wait()
 
@@ -175,9 +185,10 @@ class ControllerSession:
 class _Retry:
     """Failures in a row: told at the first and then ever more seldom, waited for ever longer."""
 
-    def __init__(self, ports: NodePorts, settings: NodeSettings) -> None:
+    def __init__(self, ports: NodePorts, settings: NodeSettings, *, cap_ms: int | None = None) -> None:
         self._below: Callable[[int], int] = ports.ids.below
-        self._settings = settings
+        self._base_ms = settings.retry_base_ms
+        self._cap_ms = cap_ms or settings.retry_cap_ms
         self._failures = 0
 
     def told(self, event: str, reason: str) -> None:
@@ -192,7 +203,5 @@ class _Retry:
         self._failures = 0
 
     async def wait(self) -> None:
-        delay_ms = backoff_ms(
-            self._failures, self._below(1_000), base_ms=self._settings.retry_base_ms, cap_ms=self._settings.retry_cap_ms
-        )
+        delay_ms = backoff_ms(self._failures, self._below(1_000), base_ms=self._base_ms, cap_ms=self._cap_ms)
         await trio.sleep(delay_ms / 1_000)

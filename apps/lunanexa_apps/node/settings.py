@@ -1,5 +1,6 @@
 """What an agent stands on and goes by."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -40,6 +41,8 @@ class NodeSettings:
     controller_host: str
     controller_port: int
     bearer: str = attrs.field(repr=False)
+    adopted_keys: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """Of engines that somebody else runs, by URL."""
     working_directory: str
     heartbeat_ms: int = HEARTBEAT_MS
     desired_wait_ms: int = 20_000

@@ -16,7 +16,9 @@ from lunanexa_ports.processes import Processes, ProcessIdentity
 class Sight:
     """Looks at one start, and remembers who owned its listener."""
 
-    def __init__(self, ports: NodePorts, record: ReplicaRecord, process: ProcessIdentity | None) -> None:
+    def __init__(
+        self, ports: NodePorts, record: ReplicaRecord, process: ProcessIdentity | None, engine_key: str | None
+    ) -> None:
         assert record.start is not None
         assert record.host is not None
         assert record.port is not None
@@ -32,7 +34,7 @@ class Sight:
             driver=DRIVERS[engine.driver],
             host=record.host,
             port=record.port,
-            engine_key=record.assignment.engine_key,
+            engine_key=engine_key,
             question=IdentityQuestion(served_name=engine.served_name, start=None if adopted else record.start),
         )
 

@@ -7,9 +7,22 @@ from typing import Final
 
 import attrs
 
-from lunanexa_apps.setting_kinds import Address, Choice, HostPort, HttpUrl, Integer, Path, Secret, SecretText, Text
-from lunanexa_apps.settings import ConfigFile, Loaded, load, read_config, setting
-from lunanexa_core.policy import Policy
+from lunanexa_apps.setting_kinds import (
+    Address,
+    Choice,
+    HostPort,
+    HttpUrl,
+    Integer,
+    Path,
+    Secret,
+    SecretText,
+    ServerToAdopt,
+    Several,
+    Text,
+)
+from lunanexa_apps.settings import ConfigFile, Flag, Loaded, load, read_config, setting
+from lunanexa_core.drivers.catalog import DRIVERS
+from lunanexa_core.policy import RETAIN_BYTES_MAX, Policy
 
 CONFIG_VARIABLE: Final = "LUNANEXA_CONFIG"
 FOREIGN_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "LUNANEXA_SUPERVISOR_FD", "LUNANEXA_ENGINE_API_KEY"})
@@ -60,20 +73,29 @@ class CommandSettings:
         default=HostPort("127.0.0.1", 8400), metadata=setting(Address(), "address that clients call")
     )
     model: str | None = attrs.field(default=None, metadata=setting(Path(), "model file (GGUF) to serve"))
-    engine: str | None = attrs.field(
-        default=None, metadata=setting(Text(), "engine driver: reference, llama_cpp or generic_openai")
-    )
+    engine: str | None = attrs.field(default=None, metadata=setting(Text(), "engine driver: " + ", ".join(DRIVERS)))
     engine_binary: str | None = attrs.field(
         default=None, metadata=setting(Path(), "engine program, where it is not on PATH")
     )
-    adopt: str | None = attrs.field(
-        default=None, metadata=setting(HttpUrl(), "serve an OpenAI-compatible server that runs already")
+    engine_argument: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=setting(Several(Text()), "argument for the engine that is started, after our own; again for more"),
+    )
+    adopt: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=setting(
+            Several(ServerToAdopt()),
+            "serve all models of a server that runs already, or of the local ones; again for more",
+        ),
+    )
+    adopt_key: Secret | None = attrs.field(
+        default=None, metadata=setting(SecretText(), "key of the adopted server, or a line URL KEY for each")
     )
     alias: str | None = attrs.field(
         default=None, metadata=setting(Text(), "name under which clients ask for the model")
     )
     slots: int | None = attrs.field(
-        default=None, metadata=setting(Integer(1, 4096), "requests that the engine works on at once")
+        default=None, metadata=setting(Integer(1, 4096), "requests that the engine works on at once, by model")
     )
     context_tokens: int | None = attrs.field(
         default=None, metadata=setting(Integer(16, 10_000_000), "context of one request, in tokens")
@@ -90,6 +112,13 @@ class CommandSettings:
     )
     body_limit_bytes: int | None = attrs.field(
         default=None, metadata=setting(Integer(1_024, 1 << 30), "largest request body; unset: by endpoint")
+    )
+    retain_ms_max: int = attrs.field(
+        default=Policy().retain_ms_max,
+        metadata=setting(Integer(0, 30 * 86_400_000), "longest that an answer is kept to be given again; 0: none"),
+    )
+    retain_bytes_max: int = attrs.field(
+        default=RETAIN_BYTES_MAX, metadata=setting(Integer(0, 1 << 40), "room for all kept answers together")
     )
     log_level: LogLevel | None = attrs.field(
         default=None,
@@ -116,7 +145,7 @@ def find_config(path: str | None, environment: Mapping[str, str]) -> ConfigFile 
 
 
 def load_command_settings(
-    flags: Mapping[str, str | None], environment: Mapping[str, str], *, config_path: str | None = None
+    flags: Mapping[str, Flag], environment: Mapping[str, str], *, config_path: str | None = None
 ) -> Loaded[CommandSettings]:
     """Settings of this process. Raises ``SettingsError``."""
     config = find_config(config_path, environment)

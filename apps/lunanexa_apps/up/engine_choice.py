@@ -1,7 +1,7 @@
 """Which engine serves, from what was asked and what this machine has: pure, so that each case is one test.
 
-``--adopt URL`` wins; then ``--engine``; then a model file means llama.cpp; then the reference engine. A server
-that already answers is never adopted by itself: somebody else may own it.
+``--adopt`` wins (see ``adoption``); then ``--engine``; then a model file means llama.cpp; then the reference engine.
+A server that already answers is never adopted by itself: somebody else may own it.
 """
 
 import os
@@ -12,74 +12,36 @@ from typing import Final
 
 import attrs
 
+from lunanexa_apps.up.adoption import adopt_servers
+from lunanexa_apps.up.choice import ChoiceRefused, Chosen, EngineChoice, EngineWish, Surroundings
 from lunanexa_core.deployment import EngineSpec
 from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_core.drivers.generic_openai import GENERIC_OPENAI
 from lunanexa_core.drivers.llama_cpp import LLAMA_CPP
+from lunanexa_core.drivers.ollama import OLLAMA
 from lunanexa_core.drivers.reference import REFERENCE
-from lunanexa_core.ids import Alias
+from lunanexa_core.drivers.vllm import VLLM
+from lunanexa_core.ids import Alias, DeploymentId
 
+DEPLOYMENT: Final = DeploymentId("default")
+"""One name for whatever engine ``up`` starts, so that another model replaces the last one."""
 REFERENCE_ALIAS: Final = "lunanexa-reference"
 GGUF_MAGIC: Final = b"GGUF"
-USUAL_SERVERS: Final[Mapping[int, str]] = MappingProxyType({11434: "Ollama", 8000: "vLLM", 8080: "llama.cpp"})
 _SPELLINGS: Final[Mapping[str, str]] = MappingProxyType(
     {"llama.cpp": LLAMA_CPP.name, "llama-server": LLAMA_CPP.name, "openai": GENERIC_OPENAI.name}
 )
 _NO_ALIAS: Final = re.compile(r"[^A-Za-z0-9_.:-]+")
 
 
-@attrs.frozen(kw_only=True)
-class EngineWish:
-    """What was asked for; ``None`` where nothing was said. Paths are absolute."""
-
-    model: str | None = None
-    engine: str | None = None
-    binary: str | None = None
-    adopt: str | None = None
-    alias: str | None = None
-    slots: int | None = None
-    context_tokens: int | None = None
-
-
-@attrs.frozen(kw_only=True)
-class Surroundings:
-    """What was found. ``model_head``: the model file's first bytes, ``None`` when it can't be read;
-    ``adopted_models``: what the server to adopt lists, ``None`` when it does not answer as one."""
-
-    llama_server: str | None = None
-    reference_engine: str | None = None
-    binary_runs: bool = False
-    model_head: bytes | None = None
-    adopted_models: tuple[str, ...] | None = None
-
-
-@attrs.frozen(kw_only=True)
-class EngineChoice:
-    """What shall serve, and in words."""
-
-    alias: Alias
-    engine: EngineSpec
-    description: str
-    allow_declared: bool = False
-
-
-@attrs.frozen(kw_only=True)
-class ChoiceRefused:
-    """Why nothing can serve as asked, and what to do."""
-
-    message: str
-    hint: str
-
-
-def choose_engine(wish: EngineWish, found: Surroundings) -> EngineChoice | ChoiceRefused:
-    """The engine for ``wish`` on a machine like ``found``."""
+def choose_engine(wish: EngineWish, found: Surroundings) -> Chosen | ChoiceRefused:
+    """What shall serve for ``wish`` on a machine like ``found``."""
     driver = None if wish.engine is None else _SPELLINGS.get(wish.engine, wish.engine)
     if driver is not None and driver not in DRIVERS:
         return ChoiceRefused(message=f"unknown engine {wish.engine}", hint="known engines: " + ", ".join(DRIVERS))
-    if wish.adopt is not None:
-        return _adopt(wish, found, driver, wish.adopt)
+    if wish.adopt:
+        return adopt_servers(wish, found.adopted, None if driver is None else DRIVERS[driver])
     match driver:
-        case GENERIC_OPENAI.name:
+        case GENERIC_OPENAI.name | VLLM.name | OLLAMA.name:
             return ChoiceRefused(
                 message=f"{driver} serves what another server runs, and none is named",
                 hint="name it: --adopt http://127.0.0.1:8080",
@@ -96,31 +58,7 @@ def choose_engine(wish: EngineWish, found: Surroundings) -> EngineChoice | Choic
             return _reference(wish, found)
 
 
-def _adopt(wish: EngineWish, found: Surroundings, driver: str | None, url: str) -> EngineChoice | ChoiceRefused:
-    if wish.model is not None or wish.binary is not None:
-        return ChoiceRefused(
-            message="--adopt excludes --model and --engine-binary: an adopted server has its model",
-            hint="leave one of them out",
-        )
-    if found.adopted_models is None:
-        return ChoiceRefused(
-            message=f"no OpenAI-compatible server answers at {url}",
-            hint=f"see that this lists its models, without a key: curl {url}/v1/models",
-        )
-    if not found.adopted_models:
-        return ChoiceRefused(message=f"the server at {url} lists no model", hint="load a model there first")
-    served_name = found.adopted_models[0]
-    if wish.alias in found.adopted_models:
-        served_name = wish.alias
-    return EngineChoice(
-        alias=_alias(wish, served_name.rsplit("/", 1)[-1]),
-        engine=_spec(wish, driver=driver or GENERIC_OPENAI.name, served_name=served_name, url=url),
-        description=f"{served_name} of the server at {url} (adopted)",
-        allow_declared=True,
-    )
-
-
-def _llama_cpp(wish: EngineWish, found: Surroundings) -> EngineChoice | ChoiceRefused:
+def _llama_cpp(wish: EngineWish, found: Surroundings) -> Chosen | ChoiceRefused:
     binary = wish.binary or found.llama_server
     if wish.model is None:
         return ChoiceRefused(message="llama.cpp needs a model file", hint="add --model FILE.gguf")
@@ -139,14 +77,11 @@ def _llama_cpp(wish: EngineWish, found: Surroundings) -> EngineChoice | ChoiceRe
         return ChoiceRefused(message=f"{binary}: no such program, or not executable", hint="check --engine-binary")
     stem = os.path.splitext(os.path.basename(wish.model))[0]
     alias = _alias(wish, stem)
-    return EngineChoice(
-        alias=alias,
-        engine=_spec(wish, driver=LLAMA_CPP.name, served_name=alias, binary=binary, model_path=wish.model),
-        description=f"{os.path.basename(wish.model)} in llama.cpp ({binary})",
-    )
+    engine = _spec(wish, driver=LLAMA_CPP.name, served_name=alias, binary=binary, model_path=wish.model)
+    return _chosen(engine, f"{os.path.basename(wish.model)} in llama.cpp ({binary})")
 
 
-def _reference(wish: EngineWish, found: Surroundings) -> EngineChoice | ChoiceRefused:
+def _reference(wish: EngineWish, found: Surroundings) -> Chosen | ChoiceRefused:
     if wish.model is not None:
         return ChoiceRefused(
             message="the reference engine has its own small language model and reads no file",
@@ -159,11 +94,14 @@ def _reference(wish: EngineWish, found: Surroundings) -> EngineChoice | ChoiceRe
             hint="install the package again (make setup)",
         )
     alias = _alias(wish, REFERENCE_ALIAS)
-    return EngineChoice(
-        alias=alias,
-        engine=_spec(wish, driver=REFERENCE.name, served_name=alias, binary=binary),
-        description="reference engine: a small n-gram model, no neural network",
-    )
+    engine = _spec(wish, driver=REFERENCE.name, served_name=alias, binary=binary)
+    return _chosen(engine, "reference engine: a small n-gram model, no neural network")
+
+
+def _chosen(engine: EngineSpec, description: str) -> Chosen:
+    """One engine to start, which knows its model by the alias."""
+    choice = EngineChoice(deployment=DEPLOYMENT, alias=Alias(engine.served_name), engine=engine)
+    return Chosen(engines=(choice,), description=description)
 
 
 def _alias(wish: EngineWish, natural: str) -> Alias:
@@ -171,21 +109,13 @@ def _alias(wish: EngineWish, natural: str) -> Alias:
     return Alias(wish.alias or _NO_ALIAS.sub("-", natural).strip("-")[:256] or "model")
 
 
-def _spec(
-    wish: EngineWish,
-    *,
-    driver: str,
-    served_name: str,
-    binary: str | None = None,
-    model_path: str | None = None,
-    url: str | None = None,
-) -> EngineSpec:
+def _spec(wish: EngineWish, *, driver: str, served_name: str, binary: str, model_path: str | None = None) -> EngineSpec:
     spec = EngineSpec(
         driver=driver,
         served_name=served_name,
         binary=binary,
+        arguments=wish.arguments,
         model_path=model_path,
-        url=url,
         context_tokens=wish.context_tokens,
     )
     return spec if wish.slots is None else attrs.evolve(spec, slots=wish.slots)
@@ -193,7 +123,7 @@ def _spec(
 
 def program_of(wish: EngineWish, found: Surroundings) -> str | None:
     """The program that would be started for ``wish``, for whoever looks whether it runs."""
-    if wish.adopt is not None:
+    if wish.adopt:
         return None
     if wish.binary is not None:
         return wish.binary

@@ -31,6 +31,8 @@ def child_orders(
         *("--queue-requests-max", str(settings.queue_requests_max)),
         *("--queue-wait-ms", str(settings.queue_wait_ms)),
         *("--default-deadline-ms", str(settings.default_deadline_ms)),
+        *("--retain-ms-max", str(settings.retain_ms_max)),
+        *("--retain-bytes-max", str(settings.retain_bytes_max)),
         *(() if settings.body_limit_bytes is None else ("--body-limit-bytes", str(settings.body_limit_bytes))),
         *logging,
     )

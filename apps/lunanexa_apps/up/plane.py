@@ -86,7 +86,7 @@ class Plane:
         )
 
 
-def parse_json(body: bytes) -> Any:
+def parse_json(body: bytes | str) -> Any:
     """The value, or ``None`` when it is no JSON."""
     try:
         return json.loads(body)

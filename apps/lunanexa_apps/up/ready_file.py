@@ -20,6 +20,8 @@ class ReadyFacts:
     api_key: str = attrs.field(repr=False)
     operator_token: str = attrs.field(repr=False)
     model: str
+    """The first of them."""
+    models: tuple[str, ...]
     pids: Mapping[str, int | None]
 
 

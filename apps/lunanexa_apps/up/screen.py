@@ -16,7 +16,7 @@ class Announcement:
     api_key: str = attrs.field(repr=False)
     api_key_file: str
     operator_token_file: str
-    model: str
+    models: tuple[str, ...]
     engine: str
     data_dir: str
 

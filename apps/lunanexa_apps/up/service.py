@@ -13,8 +13,8 @@ import trio
 
 from lunanexa_apps.installation import Installation
 from lunanexa_apps.setting_kinds import HostPort
+from lunanexa_apps.up.choice import Chosen
 from lunanexa_apps.up.deploy import (
-    DEPLOYMENT,
     Planes,
     deploy,
     drain,
@@ -22,7 +22,6 @@ from lunanexa_apps.up.deploy import (
     wait_for_controller,
     wait_for_service,
 )
-from lunanexa_apps.up.engine_choice import EngineChoice
 from lunanexa_apps.up.orders import reachable
 from lunanexa_apps.up.plane import Plane
 from lunanexa_apps.up.ready_file import ReadyFacts, ReadyFile
@@ -57,13 +56,17 @@ class UpPlan:
     data_dir: str
     installation: Installation
     listen: HostPort
-    choice: EngineChoice
+    chosen: Chosen
     controller: ChildOrder
     node: ChildOrder
 
     @property
     def base_url(self) -> str:
         return f"http://{reachable(self.listen)}/v1"
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        return tuple(choice.alias for choice in self.chosen.engines)
 
 
 async def run_up(
@@ -145,7 +148,7 @@ class _Up:
         except PortFault as error:
             self._failure = Failure(message=str(error), exit_code=70)
             return
-        failure = await deploy(self._planes, self._plan.choice)
+        failure = await deploy(self._planes, self._plan.chosen.engines)
         if failure is None:
             failure = await self._until_served()
         if failure is not None:
@@ -154,7 +157,7 @@ class _Up:
         await self._watch()
 
     async def _until_served(self) -> Failure | None:
-        result = await wait_for_service(self._planes, self._plan.choice, self._screen.progress)
+        result = await wait_for_service(self._planes, self._plan.chosen.engines, self._screen.progress)
         if isinstance(result, Failure):
             return result
         self._served = True
@@ -167,8 +170,8 @@ class _Up:
                 api_key=installation.api_key,
                 api_key_file=installation.api_key_file,
                 operator_token_file=installation.operator_token_file,
-                model=self._plan.choice.alias,
-                engine=self._plan.choice.description,
+                models=self._plan.models,
+                engine=self._plan.chosen.description,
                 data_dir=self._plan.data_dir,
             )
         )
@@ -179,7 +182,8 @@ class _Up:
             await trio.sleep(WATCH_S)
             status = await read_status(self._planes)
             if status is not None:
-                self._write_ready(engine_pid(replicas_of(status, DEPLOYMENT)))
+                first = self._plan.chosen.engines[0].deployment
+                self._write_ready(engine_pid(replicas_of(status, first)))
 
     def _write_ready(self, engine: int | None) -> None:
         if self._ready is None:
@@ -189,7 +193,8 @@ class _Up:
             base_url=self._plan.base_url,
             api_key=installation.api_key,
             operator_token=installation.operator_token,
-            model=self._plan.choice.alias,
+            model=self._plan.models[0],
+            models=self._plan.models,
             pids={"controller": self._controller.pid, "node": self._node.pid, "engine": engine},
         )
         try:

@@ -80,6 +80,10 @@ def describe_exit(exit_document: Any) -> str | None:
             return "was not ready in time"
         case "wrong_identity":
             return "is not the process that answers at its address"
+        case "no_memory":
+            return f"was not started for want of memory: it {exit_document.get('detail')}"
+        case "memory_limit":
+            return f"was stopped for its memory: it {exit_document.get('detail')}"
         case str():
             return f"ended: {kind}"
         case _:

@@ -7,24 +7,26 @@ from collections.abc import Mapping
 from typing import Final
 
 import attrs
-import trio
 
-from lunanexa_apps.up.engine_choice import GGUF_MAGIC, USUAL_SERVERS, EngineWish, Surroundings, program_of
-from lunanexa_apps.up.plane import Plane
-from lunanexa_core.drivers.specification import LOOPBACK, parse_engine_url
-from lunanexa_ports.errors import PortError
+from lunanexa_apps.up.choice import AdoptedServer, EngineWish, Surroundings
+from lunanexa_apps.up.engine_choice import GGUF_MAGIC, program_of
+from lunanexa_apps.up.servers import ask_servers
+from lunanexa_core.drivers.detection import RecognisedServer
+from lunanexa_core.drivers.specification import LOOPBACK
 from lunanexa_ports.http_client import HttpClient
 
 PROBE_TIMEOUT_MS: Final = 1_000
 ADOPT_TIMEOUT_MS: Final = 10_000
+USUAL_PORTS: Final = (11434, 8000, 8080)
+"""Of Ollama, vLLM and llama.cpp."""
 REFERENCE_PROGRAM: Final = "lunanexa-engine"
 LLAMA_PROGRAM: Final = "llama-server"
 
 
 async def look_around(wish: EngineWish, environment: Mapping[str, str], http: HttpClient) -> Surroundings:
     """Everything that choosing an engine for ``wish`` needs to know."""
-    adopted = None if wish.adopt is None else await listed_models(wish.adopt, http, ADOPT_TIMEOUT_MS)
-    return attrs.evolve(_look_at_files(wish, environment), adopted_models=adopted)
+    adopted = await ask_servers(wish.adopt, wish.adopt_keys, http, ADOPT_TIMEOUT_MS)
+    return attrs.evolve(_look_at_files(wish, environment), adopted=adopted)
 
 
 def _look_at_files(wish: EngineWish, environment: Mapping[str, str]) -> Surroundings:
@@ -38,37 +40,11 @@ def _look_at_files(wish: EngineWish, environment: Mapping[str, str]) -> Surround
     return attrs.evolve(found, binary_runs=runs)
 
 
-async def usual_servers(http: HttpClient) -> tuple[str, ...]:
-    """URLs of OpenAI-compatible servers that answer on this machine's usual ports, to be offered."""
-    found: dict[int, str] = {}
-
-    async def probe(port: int) -> None:
-        url = f"http://{LOOPBACK}:{port}"
-        if await listed_models(url, http, PROBE_TIMEOUT_MS):
-            found[port] = url
-
-    async with trio.open_nursery() as nursery:
-        for port in USUAL_SERVERS:
-            nursery.start_soon(probe, port)
-    return tuple(found[port] for port in USUAL_SERVERS if port in found)
-
-
-async def listed_models(url: str, http: HttpClient, timeout_ms: int) -> tuple[str, ...] | None:
-    """The ids in ``GET /v1/models``; ``None`` when no OpenAI-compatible server answers there in time."""
-    address = parse_engine_url(url)
-    if address is None:
-        return None
-    answer: object = None
-    with trio.move_on_after(timeout_ms / 1000):
-        try:
-            answer = await Plane(http=http, host=address.host, port=address.port).ask("GET", "/v1/models")
-        except PortError:
-            return None
-    cards = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(cards, list):
-        return None
-    ids = [card.get("id") for card in cards if isinstance(card, dict)]
-    return tuple(name for name in ids if isinstance(name, str) and name)
+async def usual_servers(http: HttpClient) -> tuple[AdoptedServer, ...]:
+    """Servers that list a model on this machine's usual ports."""
+    urls = tuple(f"http://{LOOPBACK}:{port}" for port in USUAL_PORTS)
+    asked = await ask_servers(urls, {}, http, PROBE_TIMEOUT_MS)
+    return tuple(server for server in asked if isinstance(server.told, RecognisedServer) and server.told.models)
 
 
 def _head(path: str) -> bytes | None:

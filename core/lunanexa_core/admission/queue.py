@@ -22,6 +22,10 @@ class Waiter:
     excluded: frozenset[StartId] = frozenset()
     """Replicas on which an attempt of it has failed."""
 
+    def band_at(self, now_mono_ms: int, band_age_ms: int) -> int:
+        """Its band, risen with its age."""
+        return self.band + (now_mono_ms - self.arrived_mono_ms) // band_age_ms
+
 
 @attrs.define
 class ServiceQueue:
@@ -44,7 +48,6 @@ class ServiceQueue:
         """All waiters, the next to be served first."""
 
         def rank(waiter: Waiter) -> tuple[int, int, int]:
-            aged = waiter.band + (now_mono_ms - waiter.arrived_mono_ms) // band_age_ms
-            return (-aged, waiter.deadline_mono_ms, waiter.order)
+            return (-waiter.band_at(now_mono_ms, band_age_ms), waiter.deadline_mono_ms, waiter.order)
 
         return sorted(self.waiters.values(), key=rank)

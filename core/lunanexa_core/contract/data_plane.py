@@ -8,9 +8,10 @@ from typing import Any
 import attrs
 
 from lunanexa_core.contract.schema import rules
-from lunanexa_core.ids import Alias
+from lunanexa_core.ids import Alias, WorkloadId
 from lunanexa_core.openai.request import MAX_CHOICES, MAX_MODEL_CHARACTERS
 from lunanexa_core.outcomes import Outcome
+from lunanexa_core.workload import WorkloadState
 
 _MODEL = rules(minLength=1, maxLength=MAX_MODEL_CHARACTERS)
 _CHOICES = rules(anyOf=[{"type": "integer", "minimum": 1, "maximum": MAX_CHOICES}, {"type": "null"}])
@@ -56,9 +57,77 @@ class EmbeddingRequest:
     input: Any
 
 
+_NEVER = rules(enum=[None])
+"""Members that would need an answer to be kept."""
+
+
+@attrs.frozen(kw_only=True)
+class ResponseRequest:
+    """As far as it is read here; all else, and every further member, is the engine's to judge."""
+
+    model: str = attrs.field(metadata=_MODEL)
+    input: Any
+    stream: bool | None = None
+    max_output_tokens: int | None = None
+    previous_response_id: None = attrs.field(default=None, metadata=_NEVER)
+    conversation: None = attrs.field(default=None, metadata=_NEVER)
+    background: bool | None = attrs.field(default=None, metadata=rules(enum=[False, None]))
+
+
+@attrs.frozen(kw_only=True)
+class MessageRequest:
+    """Anthropic's, as far as it is read here; all else, and every further member, is the engine's to judge."""
+
+    model: str = attrs.field(metadata=_MODEL)
+    messages: tuple[dict[str, Any], ...]
+    max_tokens: int
+    stream: bool | None = None
+
+
+@attrs.frozen
+class RerankRequest:
+    """As far as it is read here; all else, and every further member, is the engine's to judge."""
+
+    model: str = attrs.field(metadata=_MODEL)
+    query: Any
+    documents: Any
+
+
+@attrs.frozen(kw_only=True)
+class SpeechRequest:
+    """As far as it is read here; all else, and every further member, is the engine's to judge."""
+
+    model: str = attrs.field(metadata=_MODEL)
+    input: Any
+    voice: Any = None
+    stream_format: str | None = attrs.field(default=None, metadata=rules(enum=["audio", "sse", None]))
+
+
+@attrs.frozen(kw_only=True)
+class SoundForm:
+    """A form, as far as it is read here; all other fields are the engine's to judge."""
+
+    model: str = attrs.field(metadata=_MODEL)
+    file: str = attrs.field(metadata=rules(type="string", format="binary"))
+    stream: bool | None = None
+
+
+@attrs.frozen(kw_only=True)
+class EndedWorkload:
+    """The workload that an idempotency key stands for, and its record in the ledger, where that can be read.
+    ``GET /v1/workloads/{id}`` has more."""
+
+    workload_id: WorkloadId
+    state: WorkloadState | None
+    sequence: int | None
+    hash: str | None
+    previous_hash: str | None
+
+
 @attrs.frozen(kw_only=True)
 class Error:
-    """One refusal or failure. ``code`` is a row of the outcome table."""
+    """One refusal or failure. ``code`` is a row of the outcome table; ``receipt`` comes with
+    ``idempotency_output_gone`` alone."""
 
     message: str
     type: str
@@ -66,6 +135,7 @@ class Error:
     code: Outcome
     retryable: bool
     request_id: str
+    receipt: EndedWorkload | None = None
 
 
 @attrs.frozen

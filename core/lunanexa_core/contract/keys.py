@@ -9,6 +9,7 @@ from lunanexa_core.allowance import Allowance
 from lunanexa_core.contract.operator import UsageStatus
 from lunanexa_core.contract.schema import rules
 from lunanexa_core.ids import Alias, KeyId, TenantId
+from lunanexa_core.workload import DataClass, Priority
 
 _LIMIT: Final = rules(minimum=1, maximum=LIMIT_MAX)
 
@@ -24,6 +25,8 @@ class KeyRequest:
     tokens_per_minute: int | None = attrs.field(default=None, metadata=_LIMIT)
     expires_in_ms: int | None = attrs.field(default=None, metadata=rules(minimum=1, maximum=EXPIRY_MAX_MS))
     """From now: times of two machines are never compared."""
+    priority_max: Priority = Priority.CRITICAL
+    data_class_max: DataClass = DataClass.RESTRICTED
 
 
 @attrs.frozen(kw_only=True)
@@ -39,6 +42,8 @@ class KeyDocument:
     concurrency: int | None
     requests_per_minute: int | None
     tokens_per_minute: int | None
+    priority_max: Priority
+    data_class_max: DataClass
     created_wall_ms: int | None
     expires_wall_ms: int | None
     in_progress: int

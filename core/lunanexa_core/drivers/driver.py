@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
+from lunanexa_core.deployment import EngineSpec
 from lunanexa_core.ids import StartId
 from lunanexa_core.southbound.documents import DesiredAssignment
 from lunanexa_core.workload import Dialect
@@ -77,7 +78,6 @@ class IdentityQuestion:
 class Capabilities:
     """What the gateway may rely on. False where an engine's conduct is not known."""
 
-    dialects: frozenset[Dialect]
     unary_departure_seen: bool = False
     """Whether the engine stops working for a client that left without ``stream`` too; if not, such a request is
     better sent as a stream."""
@@ -106,11 +106,13 @@ class Driver:
     """One kind of engine. ``metrics_path`` and ``metrics`` are ``None`` where nothing can be read."""
 
     name: str
+    dialects: Callable[[EngineSpec], frozenset[Dialect]]
+    """What the engine answers to when it is started as specified."""
     health_path: str
     models_path: str = "/v1/models"
     metrics_path: str | None = None
     metrics: MetricMap | None = None
-    capabilities: Capabilities
+    capabilities: Capabilities = Capabilities()
     stop: StopPolicy = StopPolicy()
     launch: Callable[[LaunchInput], LaunchPlan | LaunchRefusal]
     judge_health: Callable[[int, bytes], Health]

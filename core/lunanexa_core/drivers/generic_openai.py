@@ -6,13 +6,16 @@ word, must stand for its identity.
 
 from typing import Final
 
-from lunanexa_core.drivers.driver import Capabilities, Driver, Health, LaunchInput, LaunchPlan, LaunchRefusal
+from lunanexa_core.deployment import EngineSpec
+from lunanexa_core.drivers.driver import Driver, Health
 from lunanexa_core.drivers.models_body import identify_by_name, model_cards
+from lunanexa_core.drivers.specification import adopt_only
 from lunanexa_core.workload import Dialect
 
 
-def launch(_order: LaunchInput) -> LaunchPlan | LaunchRefusal:
-    return LaunchRefusal.ADOPTED_ONLY
+def dialects(_engine: EngineSpec) -> frozenset[Dialect]:
+    """What every such server has, as far as its model goes."""
+    return frozenset({Dialect.CHAT, Dialect.COMPLETIONS, Dialect.EMBEDDINGS})
 
 
 def judge_health(status: int, body: bytes) -> Health:
@@ -29,9 +32,9 @@ def judge_health(status: int, body: bytes) -> Health:
 
 GENERIC_OPENAI: Final = Driver(
     name="generic_openai",
+    dialects=dialects,
     health_path="/v1/models",
-    capabilities=Capabilities(dialects=frozenset({Dialect.CHAT, Dialect.COMPLETIONS, Dialect.EMBEDDINGS})),
-    launch=launch,
+    launch=adopt_only,
     judge_health=judge_health,
     identify=identify_by_name,
 )

@@ -8,6 +8,7 @@ Source: https://github.com/ggml-org/llama.cpp/tree/master/tools/server
 
 from typing import Final
 
+from lunanexa_core.deployment import EngineSpec
 from lunanexa_core.drivers.driver import (
     Capabilities,
     Driver,
@@ -25,6 +26,20 @@ from lunanexa_core.workload import Dialect
 
 KEY_VARIABLE: Final = "LLAMA_API_KEY"
 LIBRARY_PATH: Final = "LD_LIBRARY_PATH"
+
+
+_TEXT: Final = frozenset({Dialect.CHAT, Dialect.COMPLETIONS, Dialect.RESPONSES, Dialect.MESSAGES})
+_EMBEDDINGS: Final = frozenset(("--embedding", "--embeddings"))
+_RERANKING: Final = frozenset(("--rerank", "--reranking"))
+
+
+def dialects(engine: EngineSpec) -> frozenset[Dialect]:
+    """Embeddings and rerank answer 501 without their flags. A model that ranks has no words. Whether a model hears
+    is known to its files alone, so transcripts are not promised."""
+    arguments = frozenset(engine.arguments)
+    if arguments & _RERANKING:
+        return frozenset({Dialect.RERANK})
+    return _TEXT | {Dialect.EMBEDDINGS} if arguments & _EMBEDDINGS else _TEXT
 
 
 def launch(order: LaunchInput) -> LaunchPlan | LaunchRefusal:
@@ -68,11 +83,11 @@ def identify(body: bytes, question: IdentityQuestion) -> IdentityFinding:
 
 LLAMA_CPP: Final = Driver(
     name="llama_cpp",
+    dialects=dialects,
     health_path="/health",
     metrics_path="/metrics",
     metrics=MetricMap(running="llamacpp:requests_processing", waiting="llamacpp:requests_deferred"),
     capabilities=Capabilities(
-        dialects=frozenset({Dialect.CHAT, Dialect.COMPLETIONS}),
         unary_departure_seen=False,
         usage_in_stream=True,
     ),

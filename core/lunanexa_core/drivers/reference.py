@@ -6,6 +6,7 @@ its metric names are vLLM's.
 
 from typing import Final
 
+from lunanexa_core.deployment import EngineSpec
 from lunanexa_core.drivers.driver import (
     Capabilities,
     Driver,
@@ -21,6 +22,11 @@ from lunanexa_core.drivers.specification import LOOPBACK, check_launch, clean_en
 from lunanexa_core.workload import Dialect
 
 KEY_VARIABLE: Final = "LUNANEXA_ENGINE_API_KEY"
+
+
+def dialects(_engine: EngineSpec) -> frozenset[Dialect]:
+    """All of them."""
+    return frozenset(Dialect)
 
 
 def launch(order: LaunchInput) -> LaunchPlan | LaunchRefusal:
@@ -56,11 +62,11 @@ def identify(body: bytes, question: IdentityQuestion) -> IdentityFinding:
 
 REFERENCE: Final = Driver(
     name="reference",
+    dialects=dialects,
     health_path="/health",
     metrics_path="/metrics",
     metrics=MetricMap(running="vllm:num_requests_running", waiting="vllm:num_requests_waiting"),
     capabilities=Capabilities(
-        dialects=frozenset({Dialect.CHAT, Dialect.COMPLETIONS, Dialect.EMBEDDINGS}),
         unary_departure_seen=True,
         usage_in_stream=True,
     ),

@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 
 from lunanexa_core.deployment import EngineSpec
-from lunanexa_core.drivers.driver import Health, LaunchRefusal
+from lunanexa_core.drivers.driver import Health, LaunchInput, LaunchRefusal
 
 LOOPBACK: Final = "127.0.0.1"
 _URL = re.compile(r"http://(?:([A-Za-z0-9.-]{1,253})|\[([0-9A-Fa-f:.]{2,45})\])(?::([0-9]{1,5}))?/?\Z")
@@ -62,6 +62,11 @@ def _check_paths(engine: EngineSpec, *, model_needed: bool) -> LaunchRefusal | N
     if engine.model_path is None:
         return LaunchRefusal.NO_MODEL if model_needed else None
     return None if engine.model_path.startswith("/") else LaunchRefusal.MODEL_NOT_ABSOLUTE
+
+
+def adopt_only(_order: LaunchInput) -> LaunchRefusal:
+    """The ``launch`` of a driver that starts nothing."""
+    return LaunchRefusal.ADOPTED_ONLY
 
 
 def clean_environment(**extra: str) -> dict[str, str]:

@@ -3,9 +3,11 @@
 from lunanexa_core import commands
 from lunanexa_core.admission.queue import Waiter
 from lunanexa_core.admission.wait import measured
+from lunanexa_core.binding import Ended
 from lunanexa_core.commands import Command
 from lunanexa_core.events import Event, WorkloadSettled
 from lunanexa_core.kernel.decide import Decision
+from lunanexa_core.nodes.heartbeat import reports_that_count
 from lunanexa_core.observed import NodeReading, Observed
 from lunanexa_core.outcomes import Refusal
 from lunanexa_core.policy import Policy
@@ -21,7 +23,7 @@ def absorb(
     """Changes ``observed`` by one decided command; ``state`` holds its events already."""
     for event in decision.events:
         _forget_settled(observed, event, now)
-    if isinstance(decision.answer, Refusal):
+    if isinstance(decision.answer, Refusal | Ended):
         return
     match command:
         case commands.OpenSession(session=session):
@@ -29,18 +31,16 @@ def absorb(
         case commands.AdmitWorkload(request=request):
             _enqueue(state, observed, request, now)
         case commands.ReportHeartbeat(heartbeat=heartbeat):
-            _hear(observed, heartbeat, now)
+            _hear(state, observed, heartbeat, now)
         case commands.FailAttempt():
             _enqueue_again(state, observed, command, now)
         case commands.BeginDrain():
             observed.draining = True
         case commands.Tick():
-            lapsed = [session for session, until in observed.sessions.items() if until <= now.mono_ms]
-            for session in lapsed:
-                del observed.sessions[session]
-            past_ms = now.mono_ms - policy.reading_fresh_ms
-            for start in [start for start, released_ms in observed.released_mono_ms.items() if released_ms < past_ms]:
-                del observed.released_mono_ms[start]
+            observed.drop_outdated(now.mono_ms, reading_fresh_ms=policy.reading_fresh_ms)
+            observed.keep_only(
+                assignments=state.assignments.keys() | state.replicas.keys(), deployments=state.deployments.keys()
+            )
         case _:
             pass
 
@@ -88,10 +88,10 @@ def _enqueue_again(state: State, observed: Observed, command: commands.FailAttem
     )
 
 
-def _hear(observed: Observed, heartbeat: Heartbeat, now: Instant) -> None:
+def _hear(state: State, observed: Observed, heartbeat: Heartbeat, now: Instant) -> None:
     observed.nodes[heartbeat.node] = NodeReading(
         boot=heartbeat.boot, sequence=heartbeat.sequence, arrived_mono_ms=now.mono_ms, heartbeat=heartbeat
     )
-    for report in heartbeat.replicas:
+    for report in reports_that_count(state, heartbeat):
         observed.replicas[report.assignment] = report
         observed.read_mono_ms[report.assignment] = now.mono_ms - report.readings.age_ms

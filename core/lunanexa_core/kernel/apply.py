@@ -7,17 +7,21 @@ import attrs
 from lunanexa_core import events
 from lunanexa_core.admission.limits import used_tokens
 from lunanexa_core.admission.windows import KeyWindows
+from lunanexa_core.binding import Binding, frees_key
 from lunanexa_core.events import Event
 from lunanexa_core.ids import KeyId, NodeId
 from lunanexa_core.southbound.heartbeat import ReplicaReport, ReplicaState
 from lunanexa_core.state import PAST_BOOTS, RECENT_RECEIPTS, Node, OpenWorkload, State, Totals
-from lunanexa_core.workload import Receipt
+from lunanexa_core.workload import LedgerPlace, Receipt
 
 K = TypeVar("K")
 
 
-def apply(state: State, event: Event, *, epoch: int, wall_ms: int = 0) -> None:  # noqa: C901  # one arm an event
-    """Changes ``state`` by one event of the given epoch and wall time. It never refuses: an event was decided."""
+def apply(  # noqa: C901  # one arm an event
+    state: State, event: Event, *, epoch: int, wall_ms: int = 0, place: LedgerPlace | None = None
+) -> None:
+    """Changes ``state`` by one event of the given epoch and wall time, at its place in the ledger. It never refuses:
+    an event was decided."""
     match event:
         case events.ClusterCreated(cluster=cluster):
             state.cluster = cluster
@@ -57,19 +61,16 @@ def apply(state: State, event: Event, *, epoch: int, wall_ms: int = 0) -> None: 
             _next_generation(state, state.assignments.pop(assignment_id).node)
         case events.ReplicaChanged(node=node, report=report):
             _report(state, node, report)
-        case events.WorkloadAdmitted(request=request, key=key_id, tenant=tenant, deployment=deployment_id):
-            counted = _take(state, key_id, request.reserved_tokens, wall_ms)
-            workload = OpenWorkload(
-                request=request,
-                key=key_id,
-                tenant=tenant,
-                deployment=deployment_id,
-                epoch=epoch,
-                window_wall_ms=wall_ms if counted else None,
-            )
-            _open(state, workload)
+        case events.WorkloadAdmitted():
+            _admit(state, event, epoch, wall_ms)
+            if place is not None:
+                state.admitted[event.request.workload] = place.sequence
         case events.WorkloadSettled(receipt=receipt):
             _settle(state, receipt, wall_ms)
+            _remember(state, receipt, place)
+        case events.BindingsEnded(keys=keys):
+            for bound in keys:
+                _unbind(state, bound)
         case _:
             assert_never(event)
 
@@ -83,10 +84,51 @@ def _report(state: State, node: NodeId, report: ReplicaReport) -> None:
         state.replica_node[report.assignment] = node
 
 
-def _open(state: State, workload: OpenWorkload) -> None:
+def _admit(state: State, admitted: events.WorkloadAdmitted, epoch: int, wall_ms: int) -> None:
+    counted = _take(state, admitted.key, admitted.request.reserved_tokens, wall_ms)
+    workload = OpenWorkload(
+        request=admitted.request,
+        key=admitted.key,
+        tenant=admitted.tenant,
+        deployment=admitted.deployment,
+        epoch=epoch,
+        window_wall_ms=wall_ms if counted else None,
+    )
+    _bind(state, workload, wall_ms)
     state.open[workload.request.workload] = workload
     _add(state.open_of_key, workload.key, 1)
     _add(state.open_of_deployment, workload.deployment, 1)
+
+
+def _bind(state: State, workload: OpenWorkload, wall_ms: int) -> None:
+    request = workload.request
+    if request.idempotency is None:
+        return
+    if request.idempotency in state.bindings:
+        _unbind(state, request.idempotency)  # Its time is over, and no tick has come since.
+    state.bindings[request.idempotency] = Binding(
+        tenant=workload.tenant,
+        workload=request.workload,
+        body=request.binding or "",
+        since_wall_ms=wall_ms,
+        retain_ms=request.retain_ms or 0,
+    )
+    _add(state.bindings_of_tenant, workload.tenant, 1)
+
+
+def _bind_to_end(state: State, workload: OpenWorkload, receipt: Receipt, wall_ms: int) -> None:
+    key = workload.request.idempotency
+    if key is None:
+        return
+    if frees_key(receipt.settlement):
+        _unbind(state, key)
+        return
+    ended = attrs.evolve(state.bindings.pop(key), since_wall_ms=wall_ms, kept=receipt.settlement.kept)
+    state.bindings[key] = ended  # Last: the table is in the order of their times.
+
+
+def _unbind(state: State, key: str) -> None:
+    _add(state.bindings_of_tenant, state.bindings.pop(key).tenant, -1)
 
 
 def _revoke(state: State, key_id: KeyId) -> None:
@@ -98,11 +140,9 @@ def _revoke(state: State, key_id: KeyId) -> None:
 
 def _settle(state: State, receipt: Receipt, wall_ms: int) -> None:
     workload = state.open.pop(receipt.workload)
+    _bind_to_end(state, workload, receipt, wall_ms)
     _add(state.open_of_key, workload.key, -1)
     _add(state.open_of_deployment, workload.deployment, -1)
-    state.receipts[receipt.workload] = receipt
-    if len(state.receipts) > RECENT_RECEIPTS:
-        del state.receipts[next(iter(state.receipts))]
     state.totals[receipt.tenant] = state.totals.get(receipt.tenant, Totals()).plus(receipt)
     if receipt.key in state.keys:
         state.totals_of_key[receipt.key] = state.totals_of_key.get(receipt.key, Totals()).plus(receipt)
@@ -115,6 +155,18 @@ def _settle(state: State, receipt: Receipt, wall_ms: int) -> None:
             used=used_tokens(receipt.settlement),
         )
         _keep(state, workload.key, settled, wall_ms)
+
+
+def _remember(state: State, receipt: Receipt, place: LedgerPlace | None) -> None:
+    """Keeps the newest receipts at hand."""
+    state.receipts[receipt.workload] = receipt
+    if place is not None:
+        state.places[receipt.workload] = place
+    if len(state.receipts) > RECENT_RECEIPTS:
+        oldest = next(iter(state.receipts))
+        del state.receipts[oldest]
+        state.places.pop(oldest, None)
+        state.admitted.pop(oldest, None)
 
 
 def _take(state: State, key_id: KeyId, tokens: int, wall_ms: int) -> bool:

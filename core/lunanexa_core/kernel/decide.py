@@ -10,8 +10,10 @@ import attrs
 
 from lunanexa_core import commands, events
 from lunanexa_core.admission.admit import admit
+from lunanexa_core.admission.idempotency import freed
 from lunanexa_core.admission.key_rules import create_key, revoke_key
-from lunanexa_core.admission.settle import abandoned, settled
+from lunanexa_core.admission.settle import abandoned, cancelled, settled
+from lunanexa_core.binding import Ended
 from lunanexa_core.commands import Command
 from lunanexa_core.deployment import Deployment, DeploymentSpec
 from lunanexa_core.events import Event
@@ -32,7 +34,7 @@ class Done:
     """The command took effect and has nothing to tell."""
 
 
-Answer: TypeAlias = Done | Refusal | Deployment | Receipt | events.WorkloadAdmitted | events.KeyCreated
+Answer: TypeAlias = Done | Refusal | Deployment | Receipt | Ended | events.WorkloadAdmitted | events.KeyCreated
 
 
 @attrs.frozen
@@ -69,18 +71,27 @@ def decide(state: State, observed: Observed, policy: Policy, command: Command, n
             return Decision(found) if isinstance(found, Refusal) else Decision(Done(), tuple(found))
         case commands.AdmitWorkload(request=request):
             admitted = admit(state, observed, policy, request, now)
-            return Decision(admitted) if isinstance(admitted, Refusal) else Decision(admitted, (admitted,))
+            return Decision(admitted, (admitted,) if isinstance(admitted, events.WorkloadAdmitted) else ())
         case commands.SettleWorkload(settlement=settlement):
             if settlement.workload in state.open:
                 event = settled(state, settlement)
                 return Decision(event.receipt, (event,))
             return Decision(state.receipts.get(settlement.workload) or Done())
+        case commands.CancelWorkload(workload=workload, key=key_id):
+            ended = cancelled(state, observed, workload, key_id, now)
+            if ended is None or isinstance(ended, Refusal):
+                return Decision(ended or Done())
+            return Decision(ended.receipt, (ended,))
         case commands.OpenSession() | commands.FailAttempt() | commands.BeginDrain():
             return Decision(Done())
         case commands.Tick():
             return Decision(
                 Done(),
-                (*liveness_events(state, observed, policy, now), *abandoned(state, observed, policy, now)),
+                (
+                    *liveness_events(state, observed, policy, now),
+                    *abandoned(state, observed, policy, now),
+                    *freed(state, policy, now),
+                ),
             )
     assert_never(command)
 

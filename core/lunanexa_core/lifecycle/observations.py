@@ -28,12 +28,21 @@ class StopAsked:
 
 
 @attrs.frozen(kw_only=True)
+class MemorySeen:
+    """This machine's memory: what a start could have of it now, and all there is. ``None`` is unknown."""
+
+    available_mib: int | None = None
+    total_mib: int | None = None
+
+
+@attrs.frozen(kw_only=True)
 class Prepared:
     """A start id and an address are at hand for the next start."""
 
     start: StartId
     host: str
     port: int
+    memory: MemorySeen = MemorySeen()
 
 
 @attrs.frozen
@@ -83,10 +92,12 @@ class Probed:
     wrong: bool = False
     """Another program answers there."""
     readings: EngineReadings = _UNKNOWN
+    resident_mib: int | None = None
+    """What the processes of the start hold."""
 
 
 Observation: TypeAlias = (
-    Tick | StopAsked | Prepared | NotPrepared | Refused | LaunchFailed | Exited | GroupGone | Probed
+    Tick | StopAsked | Prepared | NotPrepared | Refused | MemorySeen | LaunchFailed | Exited | GroupGone | Probed
 )
 
 

@@ -44,6 +44,8 @@ class ReplicaRecord:
     kills: int = 0
     """How often SIGKILL was sent to the present start."""
     terminations: int = 0
+    available_mib: int | None = None
+    """The newest reading of the memory that this start waits for."""
 
     def durable(self) -> "ReplicaRecord":
         """What must be on disk: equal for two records that differ only by this run of the agent."""
@@ -56,6 +58,7 @@ class ReplicaRecord:
             unhealthy_since_ms=None,
             kills=0,
             terminations=0,
+            available_mib=None,
         )
 
 
@@ -76,16 +79,23 @@ class ReplicaRules:
     kill_repeat_ms: int = 5_000
     prepare_retry_ms: int = 1_000
     fresh_budget_ms: int = 600_000
+    memory_mib: int | None = None
+    memory_wait_ms: int = 120_000
+    memory_limit_mib: int | None = None
 
 
 def rules_for(assignment: DesiredAssignment) -> ReplicaRules:
     """The rules that an assignment sets. An unknown driver is refused when the start is planned."""
     engine = assignment.engine
     driver = DRIVERS.get(engine.driver)
+    adopted = engine.url is not None
     return ReplicaRules(
-        adopted=engine.url is not None,
+        adopted=adopted,
         start_timeout_ms=max(1, engine.start_timeout_ms),
         stop_timeout_ms=max(1, engine.stop_timeout_ms),
         second_terminate=driver is not None and driver.stop.second_terminate,
         restart_budget=max(0, engine.restart_budget),
+        memory_mib=None if adopted else engine.memory_mib,
+        memory_wait_ms=max(1, engine.memory_wait_ms),
+        memory_limit_mib=None if adopted else engine.memory_limit_mib,
     )

@@ -12,11 +12,14 @@ import attrs
 from lunanexa_core.drivers.driver import Health
 from lunanexa_core.ids import StartId
 from lunanexa_core.lifecycle.backoff import backoff_ms
+from lunanexa_core.lifecycle.endings import absent, enter, fail, gone, kill, press, stop
+from lunanexa_core.lifecycle.memory import available_now, fits, never_fits, over_limit, waited_in_vain
 from lunanexa_core.lifecycle.observations import (
     Action,
     Exited,
     GroupGone,
     LaunchFailed,
+    MemorySeen,
     NotPrepared,
     Observation,
     Prepared,
@@ -55,16 +58,18 @@ def step(
         case Prepared():
             return _prepared(record, observation, now_ms, rules)
         case NotPrepared():
-            waiting = _enter(record, ReplicaState.BACKOFF, now_ms, rules.prepare_retry_ms)
+            waiting = enter(record, ReplicaState.BACKOFF, now_ms, rules.prepare_retry_ms)
             return Step(waiting if _preparing(record) else record)
         case Refused():
             return _refused(record, observation, now_ms)
+        case MemorySeen():
+            return _memory_seen(record, observation, now_ms, rules)
         case LaunchFailed():
             return _launch_failed(record, observation, now_ms, rules, jitter_per_mille)
         case Exited():
             return _exited(record, observation, now_ms, rules)
         case GroupGone(start=start):
-            return _gone(record, now_ms, rules, jitter_per_mille) if _running(record, start) else Step(record)
+            return gone(record, now_ms, rules, jitter_per_mille) if _running(record, start) else Step(record)
         case Probed():
             return _probed(record, observation, now_ms, rules, jitter_per_mille)
         case _:
@@ -82,9 +87,9 @@ def recover(
             return Step(record, (Action.FORGET,))
         case ReplicaState.FAILED:
             return Step(attrs.evolve(record, since_ms=now_ms))
-        case ReplicaState.BACKOFF:
+        case ReplicaState.BACKOFF | ReplicaState.AWAITING_MEMORY:
             delay_ms = backoff_ms(record.restarts, jitter_per_mille) if record.restarts else 0
-            return Step(_enter(record, ReplicaState.BACKOFF, now_ms, delay_ms))
+            return Step(enter(record, ReplicaState.BACKOFF, now_ms, delay_ms))
         case ReplicaState.STARTING | ReplicaState.READY | ReplicaState.DRAINING | ReplicaState.STOPPING:
             return _recover_started(record, alive, recorded, now_ms, rules, jitter_per_mille)
         case _:
@@ -96,18 +101,12 @@ def _recover_started(
 ) -> Step:
     if record.start is None or (record.launched and not alive and not recorded and record.ending is None):
         # Nothing was started yet, so that nothing has failed.
-        return Step(_enter(attrs.evolve(record, launched=False), ReplicaState.BACKOFF, now_ms, 0))
+        return Step(enter(attrs.evolve(record, launched=False), ReplicaState.BACKOFF, now_ms, 0))
     if record.launched and not alive:
-        return _gone(record, now_ms, rules, jitter_per_mille)
+        return gone(record, now_ms, rules, jitter_per_mille)
     if record.ending is not None:
-        return _stop(record, record.ending, now_ms, rules, jitter_per_mille)
-    return Step(_enter(record, ReplicaState.STARTING, now_ms, rules.start_timeout_ms))
-
-
-def _enter(record: ReplicaRecord, state: ReplicaState, now_ms: int, timeout_ms: int | None) -> ReplicaRecord:
-    deadline_ms = None if timeout_ms is None else now_ms + timeout_ms
-    grade = record.grade if state in (ReplicaState.READY, ReplicaState.DRAINING) else IdentityGrade.NONE
-    return attrs.evolve(record, state=state, since_ms=now_ms, deadline_ms=deadline_ms, grade=grade)
+        return stop(record, record.ending, now_ms, rules, jitter_per_mille)
+    return Step(enter(record, ReplicaState.STARTING, now_ms, rules.start_timeout_ms))
 
 
 def _preparing(record: ReplicaRecord) -> bool:
@@ -126,18 +125,22 @@ def _tick(record: ReplicaRecord, now_ms: int, rules: ReplicaRules, jitter_per_mi
         case ReplicaState.BACKOFF:
             fresh = attrs.evolve(
                 record, start=None, host=None, port=None, ready_since_ms=None, unhealthy_since_ms=None,
-                kills=0, terminations=0,
+                kills=0, terminations=0, available_mib=None,
             )  # fmt: skip
-            return Step(_enter(fresh, ReplicaState.STARTING, now_ms, rules.start_timeout_ms), (Action.PREPARE,))
+            return Step(enter(fresh, ReplicaState.STARTING, now_ms, rules.start_timeout_ms), (Action.PREPARE,))
+        case ReplicaState.AWAITING_MEMORY:
+            exit_reason = waited_in_vain(rules, record.available_mib)
+            given_up = attrs.evolve(record, exit=exit_reason, ending=Ending.RESTART)
+            return gone(given_up, now_ms, rules, jitter_per_mille)
         case ReplicaState.STARTING:
             kind = "start_timeout" if record.ready_since_ms is None else "unhealthy"
-            return _fail(record, kind, now_ms, rules, jitter_per_mille)
+            return fail(record, kind, now_ms, rules, jitter_per_mille)
         case ReplicaState.READY:
             return Step(attrs.evolve(record, restarts=0))
         case ReplicaState.DRAINING:
-            return _stop(record, Ending.ABSENT, now_ms, rules, jitter_per_mille)
+            return stop(record, record.ending or Ending.ABSENT, now_ms, rules, jitter_per_mille)
         case ReplicaState.STOPPING:
-            return _press(record, now_ms, rules)
+            return press(record, now_ms, rules)
         case ReplicaState.FAILED | ReplicaState.ABSENT:
             return Step(record)
         case _:
@@ -148,18 +151,18 @@ def _stop_asked(record: ReplicaRecord, asked: StopAsked, now_ms: int, rules: Rep
     record = attrs.evolve(record, ending=Ending.ABSENT)
     if not record.launched:
         # Nothing of ours runs: an adopted engine goes on, and so do the requests in it.
-        return _absent(record, now_ms)
+        return absent(record, now_ms)
     if asked.hurry:
-        return _kill(record, now_ms, rules)
+        return kill(record, now_ms, rules)
     drain_ms = rules.drain_ms if asked.drain_ms is None else asked.drain_ms
     match record.state:
         case ReplicaState.READY:
-            return Step(_enter(record, ReplicaState.DRAINING, now_ms, drain_ms))
+            return Step(enter(record, ReplicaState.DRAINING, now_ms, drain_ms))
         case ReplicaState.DRAINING:
             deadline_ms = now_ms + drain_ms
             return Step(attrs.evolve(record, deadline_ms=min(record.deadline_ms or deadline_ms, deadline_ms)))
         case ReplicaState.STARTING:
-            return _stop(record, Ending.ABSENT, now_ms, rules, 0)
+            return stop(record, Ending.ABSENT, now_ms, rules, 0)
         case _:
             return Step(record)
 
@@ -173,10 +176,25 @@ def _prepared(record: ReplicaRecord, prepared: Prepared, now_ms: int, rules: Rep
         last_start=prepared.start,
         host=prepared.host,
         port=prepared.port,
-        launched=not rules.adopted,
     )
-    started = _enter(record, ReplicaState.STARTING, now_ms, rules.start_timeout_ms)
-    return Step(started, () if rules.adopted else (Action.SPAWN,))
+    if rules.adopted:
+        return Step(enter(record, ReplicaState.STARTING, now_ms, rules.start_timeout_ms))
+    waiting = enter(record, ReplicaState.AWAITING_MEMORY, now_ms, rules.memory_wait_ms)
+    return _memory_seen(waiting, prepared.memory, now_ms, rules)
+
+
+def _memory_seen(record: ReplicaRecord, seen: MemorySeen, now_ms: int, rules: ReplicaRules) -> Step:
+    """A start that waits goes on once there is room, and is given up at once where there never will be."""
+    if record.state is not ReplicaState.AWAITING_MEMORY:
+        return Step(record)
+    hopeless = never_fits(rules, seen)
+    if hopeless is not None:
+        return Step(enter(attrs.evolve(record, exit=hopeless), ReplicaState.FAILED, now_ms, None))
+    available_mib = available_now(seen, record.available_mib)
+    if not fits(rules, available_mib):
+        return Step(attrs.evolve(record, available_mib=available_mib))
+    launched = attrs.evolve(record, launched=True, available_mib=None)
+    return Step(enter(launched, ReplicaState.STARTING, now_ms, rules.start_timeout_ms), (Action.SPAWN,))
 
 
 def _refused(record: ReplicaRecord, refused: Refused, now_ms: int) -> Step:
@@ -184,7 +202,7 @@ def _refused(record: ReplicaRecord, refused: Refused, now_ms: int) -> Step:
         return Step(record)
     reason = ExitReason(kind="refused", last_lines=(refused.detail,))
     record = attrs.evolve(record, start=refused.start, last_start=refused.start, exit=reason)
-    return Step(_enter(record, ReplicaState.FAILED, now_ms, None))
+    return Step(enter(record, ReplicaState.FAILED, now_ms, None))
 
 
 def _launch_failed(
@@ -194,32 +212,36 @@ def _launch_failed(
         return Step(record)
     reason = ExitReason(kind="spawn_failed", last_lines=(failed.detail,))
     record = attrs.evolve(record, exit=reason, ending=record.ending or Ending.RESTART)
-    return _gone(record, now_ms, rules, jitter_per_mille)
+    return gone(record, now_ms, rules, jitter_per_mille)
 
 
 def _exited(record: ReplicaRecord, exited: Exited, now_ms: int, rules: ReplicaRules) -> Step:
     if not _running(record, exited.start):
         return Step(record)
     reason = exited.reason
-    if record.state is ReplicaState.STOPPING:
+    if record.exit is not None and record.ending is Ending.RESTART:
         # Why it had to end is told once; how it ended is added.
-        kept = record.exit.kind if record.exit is not None and record.ending is Ending.RESTART else reason.kind
-        return Step(attrs.evolve(record, exit=attrs.evolve(reason, kind=kept)))
+        reason = attrs.evolve(reason, kind=record.exit.kind, detail=record.exit.detail)
+    if record.state is ReplicaState.STOPPING:
+        return Step(attrs.evolve(record, exit=reason))
     ending = record.ending or Ending.RESTART
-    return _kill(attrs.evolve(record, exit=reason, ending=ending), now_ms, rules)
+    return kill(attrs.evolve(record, exit=reason, ending=ending), now_ms, rules)
 
 
 def _probed(record: ReplicaRecord, probed: Probed, now_ms: int, rules: ReplicaRules, jitter_per_mille: int) -> Step:
     if record.start != probed.start:
         return Step(record)
     well = probed.health is Health.READY and probed.grade is not IdentityGrade.NONE and not probed.wrong
+    over = over_limit(rules, probed.resident_mib)
     match record.state:
         case ReplicaState.STARTING | ReplicaState.READY if probed.wrong:
-            return _fail(record, "wrong_identity", now_ms, rules, jitter_per_mille)
+            return fail(record, "wrong_identity", now_ms, rules, jitter_per_mille)
+        case ReplicaState.STARTING | ReplicaState.READY if over is not None:
+            return _shed(record, over, now_ms, rules)
         case ReplicaState.STARTING if well:
             since_ms = now_ms if record.ready_since_ms is None else record.ready_since_ms
             ready = attrs.evolve(record, ready_since_ms=since_ms, unhealthy_since_ms=None, grade=probed.grade)
-            return Step(_enter(ready, ReplicaState.READY, now_ms, None))
+            return Step(enter(ready, ReplicaState.READY, now_ms, None))
         case ReplicaState.READY if well:
             return Step(attrs.evolve(record, unhealthy_since_ms=None, grade=probed.grade))
         case ReplicaState.READY if record.unhealthy_since_ms is None:
@@ -227,64 +249,21 @@ def _probed(record: ReplicaRecord, probed: Probed, now_ms: int, rules: ReplicaRu
             return Step(attrs.evolve(record, unhealthy_since_ms=now_ms))
         case ReplicaState.READY:
             spent_ms = now_ms - (record.unhealthy_since_ms or now_ms)
-            return Step(_enter(record, ReplicaState.STARTING, now_ms, max(0, rules.unhealthy_ms - spent_ms)))
+            return Step(enter(record, ReplicaState.STARTING, now_ms, max(0, rules.unhealthy_ms - spent_ms)))
         case ReplicaState.DRAINING if _idle(probed.readings) and now_ms - record.since_ms >= rules.drain_quiet_ms:
-            return _stop(record, Ending.ABSENT, now_ms, rules, jitter_per_mille)
+            return stop(record, record.ending or Ending.ABSENT, now_ms, rules, jitter_per_mille)
         case _:
             return Step(record)
 
 
+def _shed(record: ReplicaRecord, reason: ExitReason, now_ms: int, rules: ReplicaRules) -> Step:
+    """An engine that holds too much goes: what serves finishes its requests first."""
+    serves = record.state is ReplicaState.READY
+    record = attrs.evolve(record, exit=reason, ending=Ending.RESTART)
+    if serves:
+        return Step(enter(record, ReplicaState.DRAINING, now_ms, rules.drain_ms))
+    return kill(record, now_ms, rules)
+
+
 def _idle(readings: EngineReadings) -> bool:
     return readings.running == 0 and readings.waiting == 0
-
-
-def _fail(record: ReplicaRecord, kind: str, now_ms: int, rules: ReplicaRules, jitter_per_mille: int) -> Step:
-    """This start is given up: no grace for what did not serve."""
-    record = attrs.evolve(record, exit=ExitReason(kind=kind), ending=Ending.RESTART)
-    return _kill(record, now_ms, rules) if record.launched else _gone(record, now_ms, rules, jitter_per_mille)
-
-
-def _stop(record: ReplicaRecord, ending: Ending, now_ms: int, rules: ReplicaRules, jitter_per_mille: int) -> Step:
-    record = attrs.evolve(record, ending=ending, terminations=1)
-    if not record.launched:
-        return _gone(record, now_ms, rules, jitter_per_mille)
-    grace_ms = rules.stop_timeout_ms // 2 if rules.second_terminate else rules.stop_timeout_ms
-    return Step(_enter(record, ReplicaState.STOPPING, now_ms, grace_ms), (Action.TERMINATE,))
-
-
-def _press(record: ReplicaRecord, now_ms: int, rules: ReplicaRules) -> Step:
-    if rules.second_terminate and record.terminations == 1 and record.kills == 0:
-        grace_ms = rules.stop_timeout_ms - rules.stop_timeout_ms // 2
-        again = attrs.evolve(record, terminations=2, deadline_ms=now_ms + grace_ms)
-        return Step(again, (Action.TERMINATE,))
-    return _kill(record, now_ms, rules)
-
-
-def _kill(record: ReplicaRecord, now_ms: int, rules: ReplicaRules) -> Step:
-    """SIGKILL, again and again until the group is gone: a process in the kernel's hands dies when they open."""
-    record = attrs.evolve(record, kills=record.kills + 1)
-    return Step(_enter(record, ReplicaState.STOPPING, now_ms, rules.kill_repeat_ms), (Action.KILL,))
-
-
-def _gone(record: ReplicaRecord, now_ms: int, rules: ReplicaRules, jitter_per_mille: int) -> Step:
-    """Nothing of the start is left: the end, the next start, or no more of them."""
-    if record.ending is Ending.ABSENT:
-        return _absent(record, now_ms)
-    # Without an ending the reason that stands there is an earlier start's.
-    reason = record.exit if record.ending is not None else None
-    record = attrs.evolve(
-        record,
-        launched=False,
-        ending=None,
-        restarts=record.restarts + 1,
-        exit=reason or ExitReason(kind="unobserved"),
-    )
-    if record.restarts > rules.restart_budget and not rules.adopted:
-        return Step(_enter(record, ReplicaState.FAILED, now_ms, None), (Action.FORGET,))
-    delay_ms = backoff_ms(record.restarts, jitter_per_mille)
-    return Step(_enter(record, ReplicaState.BACKOFF, now_ms, delay_ms), (Action.FORGET,))
-
-
-def _absent(record: ReplicaRecord, now_ms: int) -> Step:
-    record = attrs.evolve(record, launched=False)
-    return Step(_enter(record, ReplicaState.ABSENT, now_ms, None), (Action.FORGET,))

@@ -3,7 +3,7 @@
 import attrs
 
 from lunanexa_core.events import Event, Liveness, LivenessChanged, NodeBooted, ReplicaChanged
-from lunanexa_core.ids import NodeId
+from lunanexa_core.ids import AssignmentId, NodeId
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.southbound.heartbeat import EngineReadings, Heartbeat, ReplicaReport, ReplicaState
@@ -38,17 +38,24 @@ def heartbeat_events(state: State, observed: Observed, heartbeat: Heartbeat) -> 
     return events
 
 
-def _replica_events(state: State, heartbeat: Heartbeat) -> list[Event]:
-    events: list[Event] = []
-    seen = set()
+def reports_that_count(state: State, heartbeat: Heartbeat) -> list[ReplicaReport]:
+    """The first report of each replica that the node may speak of: of what was assigned to it, and of what it has
+    though nobody was assigned it."""
+    counting: dict[AssignmentId, ReplicaReport] = {}
     for report in heartbeat.replicas:
         owner = state.replica_node.get(report.assignment)
         assignment = state.assignments.get(report.assignment)
         assigned_to: NodeId | None = owner if assignment is None else assignment.node
-        if assigned_to not in (None, heartbeat.node) or report.assignment in seen:
-            continue  # A node may only speak of what was assigned to it.
-        if assigned_to is None and report.state is ReplicaState.ABSENT:
-            continue
+        unknown_and_gone = assigned_to is None and report.state is ReplicaState.ABSENT
+        if assigned_to in (None, heartbeat.node) and not unknown_and_gone:
+            counting.setdefault(report.assignment, report)
+    return list(counting.values())
+
+
+def _replica_events(state: State, heartbeat: Heartbeat) -> list[Event]:
+    events: list[Event] = []
+    seen = set()
+    for report in reports_that_count(state, heartbeat):
         seen.add(report.assignment)
         kept = journaled(report)
         if state.replicas.get(report.assignment) != kept:

@@ -6,11 +6,11 @@ are joined (tool calls by their index), of anything else the last word counts.
 Source: https://platform.openai.com/docs/api-reference/chat/streaming ; the llama-server recording in tests.
 """
 
-import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from lunanexa_core.openai.response import document
+from lunanexa_core.openai.growing import GrowingText
+from lunanexa_core.openai.response import document, written
 from lunanexa_core.workload import Dialect
 
 _KINDS: Final = {Dialect.CHAT: "chat.completion", Dialect.COMPLETIONS: "text_completion"}
@@ -37,10 +37,7 @@ def assemble(dialect: Dialect, payloads: Iterable[bytes]) -> bytes | None:
         answer |= {name: value for name, value in chunk.items() if value is not None or name not in answer}
     answer["object"] = _KINDS[dialect]
     answer["choices"] = [_closed(dialect, choices[index]) for index in sorted(choices)]
-    try:
-        return json.dumps(answer, separators=(",", ":"), ensure_ascii=False).encode(errors="backslashreplace")
-    except RecursionError:
-        return None
+    return written(answer)
 
 
 def _add_choice(choices: dict[int, dict[str, Any]], choice: dict[str, Any]) -> None:
@@ -72,11 +69,13 @@ def _merge(whole: dict[str, Any], delta: dict[str, Any], depth: int = 0) -> None
             case _, None:
                 whole.setdefault(name, None)
             case list(), list():
-                whole[name] = before + value
+                before.extend(value)
             case dict(), dict() if depth < _DEPTH_MAX:
                 _merge(before, value, depth + 1)
+            case GrowingText(parts=parts), str():
+                parts.append(value)
             case str(), str() if name not in _NAMES:
-                whole[name] = before + value
+                whole[name] = GrowingText([before, value])
             case str(), _ if name in _NAMES and before:
                 pass
             case _:
@@ -87,7 +86,7 @@ def _joined(calls: list[Any], deltas: list[Any]) -> list[Any]:
     for delta in deltas:
         if not isinstance(delta, dict):
             continue
-        index = delta.get("index", len(calls))
+        index = delta.pop("index", len(calls))
         known = next((call for call in calls if call["index"] == index), None)
         if known is None:
             known = {"index": index}

@@ -8,10 +8,14 @@ Source: https://platform.openai.com/docs/api-reference/chat/streaming and the re
 
 import json
 import re
+from collections.abc import Iterable, Mapping
+from math import ceil
 from typing import Any, Final
 
 from lunanexa_core.canonical import MAX_INTEGER
-from lunanexa_core.openai.request import estimate_tokens
+from lunanexa_core.openai.growing import GrowingText
+from lunanexa_core.openai.head import RequestHead, estimate_tokens, input_estimate
+from lunanexa_core.openai.request_rules import AUDIO_TOKENS_A_SECOND
 from lunanexa_core.workload import Usage
 
 _USAGE: Final = re.compile(rb'"usage"\s*:\s*\{')
@@ -25,9 +29,12 @@ def usage_of(payload: bytes) -> Usage | None:
     """The engine's own count, if the payload (a whole answer, or one event's data) bears one."""
     if len(payload) > _WHOLE_BYTES:
         return _last_usage(payload)
-    if b'"usage"' not in payload or _USAGE.search(payload) is None:
-        return None
-    return _usage((document(payload) or {}).get("usage"))
+    if b'"usage"' in payload and _USAGE.search(payload) is not None:
+        return usage_from((document(payload) or {}).get("usage"))
+    # Cohere's and Jina's rerank.
+    if b'"meta"' in payload and isinstance(meta := (document(payload) or {}).get("meta"), dict):
+        return usage_from(meta.get("tokens"))
+    return None
 
 
 def is_usage_only_event(payload: bytes) -> bool:
@@ -62,23 +69,27 @@ def error_object(payload: bytes) -> dict[str, Any] | None:
             return None
 
 
-def estimated_usage(body_bytes: int, output_tokens: int) -> Usage:
+def estimated_usage(head: RequestHead, output_tokens: int) -> Usage:
     """What is booked where the engine did not count."""
-    return Usage(input_tokens=estimate_tokens(body_bytes), output_tokens=output_tokens, estimated=True)
+    return Usage(input_tokens=input_estimate(head), output_tokens=output_tokens, estimated=True)
 
 
 def output_estimate(payload: bytes) -> int:
     """Output tokens of a whole answer without usage, by the length of its texts; 0 where it has none."""
-    size_bytes = 0
+    texts: list[Any] = []
     for choice in _choices(document(payload)):
         message = choice.get("message")
-        texts = [choice.get("text")]
+        texts.append(choice.get("text"))
         if isinstance(message, dict):
             texts += [message.get("content"), message.get("reasoning_content")]
             if message.get("tool_calls"):
-                texts.append(json.dumps(message["tool_calls"]))
-        size_bytes += sum(len(text.encode(errors="replace")) for text in texts if isinstance(text, str))
-    return estimate_tokens(size_bytes)
+                texts.append(json_text(message["tool_calls"]))
+    return texts_estimate(texts)
+
+
+def texts_estimate(texts: Iterable[Any]) -> int:
+    """Tokens that the strings among ``texts`` may be."""
+    return estimate_tokens(sum(len(text.encode(errors="replace")) for text in texts if isinstance(text, str)))
 
 
 def document(payload: bytes) -> dict[str, Any] | None:
@@ -90,20 +101,51 @@ def document(payload: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
+def json_text(value: Any) -> str:
+    """JSON to be measured: empty where it is nested too deeply to be written."""
+    try:
+        return json.dumps(value)
+    except RecursionError:
+        return ""
+
+
+def written(answer: Mapping[str, Any]) -> bytes | None:
+    """An answer as JSON, its growing texts whole; ``None`` where it is nested too deeply to be written."""
+    try:
+        text = json.dumps(answer, separators=(",", ":"), ensure_ascii=False, default=GrowingText.whole)
+        return text.encode(errors="backslashreplace")
+    except RecursionError:
+        return None
+
+
 def _choices(found: dict[str, Any] | None) -> list[dict[str, Any]]:
     choices = (found or {}).get("choices")
     return [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
 
 
-def _usage(found: Any) -> Usage | None:
+def usage_from(found: Any) -> Usage | None:
+    """A usage object of any dialect. Anthropic's input leaves the cached tokens out; a duration of sound is turned
+    into tokens, as an estimate."""
     if not isinstance(found, dict):
         return None
-    details = found.get("prompt_tokens_details")
+    given = _first(found, "prompt_tokens", "input_tokens")
+    made = _first(found, "completion_tokens", "output_tokens")
+    details = found.get("prompt_tokens_details", found.get("input_tokens_details"))
     cached = _count(details.get("cached_tokens")) if isinstance(details, dict) else None
-    given, made = _count(found.get("prompt_tokens")), _count(found.get("completion_tokens"))
     if given is None and made is None:
+        total, seconds = _count(found.get("total_tokens")), found.get("seconds")
+        if total is not None:
+            return Usage(input_tokens=total)
+        if isinstance(seconds, int | float) and 0 <= seconds <= MAX_INTEGER // AUDIO_TOKENS_A_SECOND:
+            return Usage(input_tokens=ceil(seconds * AUDIO_TOKENS_A_SECOND), estimated=True)
         return None
-    return Usage(input_tokens=given or 0, output_tokens=made or 0, cached_tokens=cached or 0)
+    read, kept = (_count(found.get(f"cache_{how}_input_tokens")) or 0 for how in ("read", "creation"))
+    given = min((given or 0) + read + kept, MAX_INTEGER)
+    return Usage(input_tokens=given, output_tokens=made or 0, cached_tokens=cached or read)
+
+
+def _first(found: dict[str, Any], *names: str) -> int | None:
+    return next((count for name in names if (count := _count(found.get(name))) is not None), None)
 
 
 def _count(value: Any) -> int | None:
@@ -122,4 +164,4 @@ def _last_usage(payload: bytes) -> Usage | None:
         value, _ = json.JSONDecoder().raw_decode(payload[found.end() - 1 :].decode())
     except (ValueError, RecursionError):
         return None
-    return _usage(value)
+    return usage_from(value)

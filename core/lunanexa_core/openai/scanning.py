@@ -1,114 +1,124 @@
-"""One object of a client's JSON, member by member, with the places of its values in the text.
+"""One object of a client's JSON, member by member, with the places of its values in the bytes.
 
-The standard library's C scanner does the reading; this module only walks the outer object, because a
-place in the text is what splicing needs and a parsed document has lost. Strict where the standard
-library is not: no NaN, no lone trailing bytes, nesting beyond the scanner's depth is a fault of the text.
-Grammar: RFC 8259.
+Only the few values that are asked for are built: a body is passed over once (:mod:`lunanexa_core.openai.passing`).
 """
 
 import re
 from collections.abc import Iterator
-from json import JSONDecodeError, JSONDecoder
 from typing import Any, Final
 
 import attrs
 
-_SPACE = re.compile(r"[ \t\n\r]*")
-_NOT_JSON = re.compile(r'"|NaN|-?Infinity')
+from lunanexa_core.openai.passing import BLANK, DECODER, STEP_BYTES, MalformedJson, name_end, run, skip, value_end
+
+__all__ = ["LARGE", "MalformedJson", "Member", "ends_at", "items", "members", "only_integers", "utf8_fault"]
+
+MEMBERS_MAX: Final = 1_024
+"""Of an object whose members are looked at one by one."""
+NAME_BYTES_MAX: Final = 4_096
+VALUE_BYTES_MAX: Final = 16 * 1024
+"""Larger values are passed over and never built."""
+
+_INTEGERS: Final = re.compile(rb"(?>(?:" + BLANK + rb"-?[0-9]++" + BLANK + rb",)*)")
+_LAST_INTEGER: Final = re.compile(BLANK + rb"(?:-?[0-9]++" + BLANK + rb")?\]")
 
 
-class MalformedJson(ValueError):
-    """The text is no strict JSON object. ``position`` counts characters of the text."""
-
-    def __init__(self, message: str, position: int) -> None:
-        super().__init__(message)
-        self.position = position
+class Large:
+    """Stands for a value that is too large to be built."""
 
 
-class _NotANumber(ValueError):
-    """Told from other faults so that its place can be looked up."""
-
-
-def _refuse_constant(text: str) -> Any:
-    raise _NotANumber(text)
-
-
-_DECODER: Final = JSONDecoder(parse_constant=_refuse_constant)
+LARGE: Final = Large()
 
 
 @attrs.frozen(kw_only=True)
 class Member:
-    """One member: its value, and where the value stands (``start`` to ``end``, in characters)."""
+    """One member: its value stands from ``start`` to ``end`` in ``data``."""
 
     name: str
-    value: Any
+    data: bytes = attrs.field(repr=False, eq=False)
     start: int
     end: int
 
+    @property
+    def opening(self) -> bytes:
+        """The first byte of the value, which tells its kind."""
+        return self.data[self.start : self.start + 1]
 
-def members(text: str, opening: int = 0) -> Iterator[Member | int]:
+    @property
+    def value(self) -> Any:
+        """The value, or :data:`LARGE`."""
+        if self.end - self.start > VALUE_BYTES_MAX:
+            return LARGE
+        return DECODER.decode(self.data[self.start : self.end].decode())
+
+
+def utf8_fault(data: bytes) -> int | None:
+    """The first byte that is no UTF-8."""
+    at = 0
+    while at < len(data):
+        piece = data[at : at + STEP_BYTES]
+        try:
+            piece.decode()
+        except UnicodeDecodeError as error:
+            cut = error.reason == "unexpected end of data" and at + len(piece) < len(data)
+            if not cut:
+                return at + error.start
+            piece = piece[: error.start]
+        at += len(piece)
+    return None
+
+
+def members(data: bytes, opening: int = 0) -> Iterator[Member | int]:
     """The members of the object at ``opening`` (white space may stand before its brace), in order; last of
-    all the position of its closing brace. Raises :class:`MalformedJson`."""
-    at = _skip(text, opening)
-    if text[at : at + 1] != "{":
+    all the position of its closing brace. ``data`` is UTF-8. Raises :class:`MalformedJson`."""
+    at = skip(data, opening)
+    if data[at : at + 1] != b"{":
         raise MalformedJson("a JSON object is expected", at)
-    at = _skip(text, at + 1)
-    if text[at : at + 1] == "}":
+    at = skip(data, at + 1)
+    if data[at : at + 1] == b"}":
         yield at
         return
-    while True:
-        if text[at : at + 1] != '"':
-            raise MalformedJson("a member name in double quotes is expected", at)
-        name, at = _value(text, at)
-        at = _skip(text, at)
-        if text[at : at + 1] != ":":
-            raise MalformedJson("':' is expected", at)
-        start = _skip(text, at + 1)
-        value, end = _value(text, start)
-        yield Member(name=name, value=value, start=start, end=end)
-        at = _skip(text, end)
-        match text[at : at + 1]:
-            case ",":
-                at = _skip(text, at + 1)
-            case "}":
+    for _ in range(MEMBERS_MAX):
+        name_at, (end, at) = at, name_end(data, at)
+        member = Member(name=_text(data, name_at, end), data=data, start=at, end=value_end(data, at))
+        yield member
+        at = skip(data, member.end)
+        match data[at : at + 1]:
+            case b",":
+                at = skip(data, at + 1)
+            case b"}":
                 yield at
                 return
             case _:
                 raise MalformedJson("',' or '}' is expected", at)
+    raise MalformedJson(f"it has more than {MEMBERS_MAX} members", at)
 
 
-def ends_at(text: str, at: int) -> None:
+def ends_at(data: bytes, at: int) -> None:
     """Raises :class:`MalformedJson` unless only white space stands from ``at`` on."""
-    rest = _skip(text, at)
-    if rest != len(text):
+    rest = skip(data, at)
+    if rest != len(data):
         raise MalformedJson("nothing may follow the JSON object", rest)
 
 
-def _skip(text: str, at: int) -> int:
-    space = _SPACE.match(text, at)
-    assert space is not None, "it matches nothing too"
-    return space.end()
+def items(data: bytes, opening: int) -> Iterator[tuple[int, int]]:
+    """The places of the items of a well-formed array."""
+    at = skip(data, opening + 1)
+    while data[at : at + 1] != b"]":
+        end = value_end(data, at)
+        yield at, end
+        at = skip(data, end)
+        if data[at : at + 1] == b",":
+            at = skip(data, at + 1)
 
 
-def _value(text: str, at: int) -> tuple[Any, int]:
-    try:
-        return _DECODER.raw_decode(text, at)
-    except JSONDecodeError as error:
-        raise MalformedJson(error.msg[:1].lower() + error.msg[1:].rstrip(": ").removesuffix(" at"), error.pos) from None
-    except _NotANumber as error:
-        raise MalformedJson(f"{error} is no JSON value", _constant(text, at)) from None
-    except RecursionError:
-        raise MalformedJson("it is nested too deeply", at) from None
-    except ValueError:
-        # CPython converts integers of at most 4300 digits, so that a number can't take quadratic time.
-        raise MalformedJson("a number has too many digits", at) from None
+def only_integers(data: bytes, opening: int, end: int) -> bool:
+    """Whether a well-formed array holds nothing else."""
+    at = run(_INTEGERS, data, opening + 1)
+    return _LAST_INTEGER.fullmatch(data, at, end) is not None
 
 
-def _constant(text: str, at: int) -> int:
-    """Where the first NaN or Infinity outside a string stands; the scanner has read all before it."""
-    while True:
-        found = _NOT_JSON.search(text, at)
-        assert found is not None, "the scanner met a constant"
-        if found[0] != '"':
-            return found.start()
-        at = _DECODER.raw_decode(text, found.start())[1]
+def _text(data: bytes, start: int, end: int) -> str:
+    if end - start > NAME_BYTES_MAX:
+        raise MalformedJson(f"a member name is longer than {NAME_BYTES_MAX} bytes", start)
+    return str(DECODER.decode(data[start:end].decode()))

@@ -7,8 +7,9 @@ Source: https://platform.openai.com/docs/api-reference/chat/streaming and the re
 
 import enum
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.openai.response import document, error_object, finished_choices, is_usage_only_event, usage_of
@@ -16,6 +17,7 @@ from lunanexa_core.sse import data_of
 from lunanexa_core.workload import Usage
 
 KEEPALIVE: Final = b": keepalive\n\n"
+DONE: Final = b"data: [DONE]\n\n"
 
 
 class EventKind(enum.Enum):
@@ -25,32 +27,64 @@ class EventKind(enum.Enum):
     """A comment, or an event without data: passes, and is no output."""
     OUTPUT = "output"
     FINISH = "finish"
-    """The event with which the last choice ended; it may bear output too."""
+    """The event with which the answer ended; it may bear output too."""
     USAGE = "usage"
     """Only usage: withheld from a client that did not ask."""
     DONE = "done"
+    """What follows the end."""
     ERROR = "error"
 
 
-class AnswerReader:
-    """Reads one attempt's events in order. ``choices`` is how many the request asked for."""
+class AnswerReader(ABC):
+    """Reads one attempt's events in order, and knows the frames that its dialect ends or breaks with."""
 
-    def __init__(self, choices: int) -> None:
-        self._choices = choices
-        self._finished: set[int] = set()
+    def __init__(self) -> None:
         self.usage: Usage | None = None
+        """The engine's own count of the whole answer."""
         self.outputs = 0
-        """Events that bore output: one token each, as engines stream."""
+        """Tokens that came, where nobody counts them: one an event, as engines stream."""
         self.done = False
+        """``[DONE]`` has come."""
         self.failed = False
 
     @property
+    @abstractmethod
     def whole(self) -> bool:
         """Whether the answer is complete: it may be told to the client as such."""
-        return not self.failed and len(self._finished) >= self._choices
 
+    @abstractmethod
     def read(self, event: bytes) -> EventKind:
         """What the event is; takes note of what it says."""
+
+    def used(self, input_tokens: int) -> Usage:
+        """The engine's count, else ours of what came so far; ``input_tokens`` as a guess."""
+        return self.usage or Usage(input_tokens=input_tokens, output_tokens=self.outputs, estimated=True)
+
+    def closing(self) -> bytes:
+        """What a whole stream lacks still to end as its dialect does."""
+        return b""
+
+    def error_frame(self, error: Mapping[str, Any]) -> bytes:
+        """An error object of ours (or of an engine) as the last event of a stream that has begun."""
+        return data_frame({"error": dict(error)})
+
+
+class ChoicesReader(AnswerReader):
+    """Chat and completions. ``choices`` is how many the request asked for."""
+
+    def __init__(self, choices: int) -> None:
+        super().__init__()
+        self._choices = choices
+        self._finished: set[int] = set()
+
+    @property
+    def whole(self) -> bool:
+        return not self.failed and len(self._finished) >= self._choices
+
+    def closing(self) -> bytes:
+        return b"" if self.done else DONE
+
+    def read(self, event: bytes) -> EventKind:
         data = data_of(event)
         if data is None:
             return EventKind.SILENT

@@ -38,7 +38,19 @@ def _bad_engine(engine: EngineSpec) -> Refusal | None:
         or _bad_number("engine.start_timeout_ms", engine.start_timeout_ms, 1_000, 86_400_000)
         or _bad_number("engine.stop_timeout_ms", engine.stop_timeout_ms, 100, 3_600_000)
         or _bad_number("engine.restart_budget", engine.restart_budget, 0, 1_000)
+        or _bad_number("engine.memory_wait_ms", engine.memory_wait_ms, 1_000, 86_400_000)
+        or _bad_memory(engine)
     )
+
+
+def _bad_memory(engine: EngineSpec) -> Refusal | None:
+    for param, mib in {"memory_mib": engine.memory_mib, "memory_limit_mib": engine.memory_limit_mib}.items():
+        if mib is not None and engine.url is not None:
+            return _refuse(f"engine.{param}", f"engine.{param} is for engines to start, and engine.url adopts one.")
+        bad = _bad_number(f"engine.{param}", 1 if mib is None else mib, 1, 1 << 30)
+        if bad is not None:
+            return bad
+    return None
 
 
 def _bad_number(param: str, value: int, low: int, high: int) -> Refusal | None:

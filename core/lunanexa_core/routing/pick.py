@@ -7,6 +7,7 @@ from lunanexa_core.ids import DeploymentId, WorkloadId
 from lunanexa_core.observed import Held, Observed
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.policy import Policy
+from lunanexa_core.routing.explain import explain_grant
 from lunanexa_core.routing.rank import free_share, free_slots, rendezvous
 from lunanexa_core.routing.routable import routable_replicas
 from lunanexa_core.southbound.heartbeat import ReplicaReport
@@ -63,6 +64,7 @@ def grant_waiting(state: State, observed: Observed, policy: Policy, now: Instant
             if report is None:
                 # A waiter that may not use the free replica does not keep others from it.
                 continue
+            observed.decided(explain_grant(state, observed, policy, deployment, waiter, report.start, now))
             queue.remove(waiter.workload)
             observed.hold(waiter.workload, Held(start=report.start, deployment=deployment, granted_mono_ms=now.mono_ms))
             granted.append(

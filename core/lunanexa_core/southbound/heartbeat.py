@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from lunanexa_core.ids import AssignmentId, BootId, ClusterId, NodeId, StartId
+from lunanexa_core.ids import AssignmentId, BootId, ClusterId, NodeId, StartId, is_identifier
 
 HEARTBEAT_SCHEMA: Final = "lunanexa.heartbeat.v1"
 
@@ -13,6 +13,7 @@ HEARTBEAT_SCHEMA: Final = "lunanexa.heartbeat.v1"
 class ReplicaState(enum.Enum):
     """Where a replica is in its life. Each state but Ready, Failed and Absent has a deadline."""
 
+    AWAITING_MEMORY = "awaiting_memory"
     STARTING = "starting"
     READY = "ready"
     DRAINING = "draining"
@@ -41,9 +42,12 @@ class ExitReason:
 
     kind: str
     """``exited``, ``signalled``, ``unobserved``, ``start_timeout``, ``wrong_identity``, ``spawn_failed``,
-    ``unhealthy``, ``refused`` (the specification can't be started here; ``last_lines`` says why)."""
+    ``unhealthy``, ``refused`` (the specification can't be started here; ``last_lines`` says why), ``no_memory``
+    (it was not started) and ``memory_limit`` (it was stopped), for which ``detail`` says why."""
     code: int | None = None
     signal: int | None = None
+    detail: str | None = None
+    """The node's own words, with what it measured; never the engine's."""
     last_lines: tuple[str, ...] = ()
     """The end of the engine's own log, bounded; it never leaves the operator plane."""
 
@@ -103,6 +107,23 @@ class Heartbeat:
     document_refusal: str | None = None
     """Why the newest offered document is not followed; ``None`` once one is."""
     refused: tuple[RefusedAssignment, ...] = ()
+
+    def fault(self) -> tuple[str, str] | None:
+        """The first member that no agent would send, and what it must be. Reading checked the types alone."""
+        counts = {"epoch": self.epoch, "generation": self.generation}
+        counts |= {"available_mib": self.available_mib or 0, "total_mib": self.total_mib or 0}
+        names: dict[str, str] = {"boot": self.boot}
+        for place, report in enumerate(self.replicas):
+            at = f"replicas[{place}]"
+            names |= {f"{at}.assignment": report.assignment, f"{at}.start": report.start}
+            counts |= {f"{at}.generation": report.generation, f"{at}.slots": report.slots}
+            counts |= {f"{at}.restarts": report.restarts}
+        for field, name in names.items():
+            if not is_identifier(name):
+                return field, "has other characters than ASCII letters, digits and -_.: or not 1 to 256 of them"
+        if self.sequence < 1:
+            return "sequence", "must be at least 1"
+        return next(((field, "must not be negative") for field, count in counts.items() if count < 0), None)
 
 
 @attrs.frozen(kw_only=True)

@@ -13,8 +13,8 @@ import attrs
 import trio
 import trio.testing
 
-from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
-from lunanexa_ports.http_client import HttpBroken, HttpClient, HttpRequest, HttpUnreachable
+from lunanexa_ports.asgi import ABORT, AsgiApplication, Receive, Scope, Send
+from lunanexa_ports.http_client import IDEMPOTENT, HttpBroken, HttpClient, HttpRequest, HttpUnreachable
 
 LIMIT_S = 30
 LARGE_BYTES = 8 * 1024 * 1024
@@ -84,7 +84,7 @@ async def check_unary(bench: Bench) -> None:
 
 
 async def check_request_body(bench: Bench) -> None:
-    """Bodies of no, few and many bytes arrive whole, and their length is announced."""
+    """Bodies of no, few and many bytes arrive whole, also in parts, and their length is announced."""
     lengths: list[bytes | None] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -95,7 +95,12 @@ async def check_request_body(bench: Bench) -> None:
         for body in (b"", b"few", bytes(range(256)) * (LARGE_BYTES // 256)):
             async with client.exchange(served.request("POST", body=body)) as response:
                 assert await response.read(len(body) or 1) == body
-    assert lengths == [b"0", b"3", b"%d" % LARGE_BYTES]
+        large = memoryview(bytes(range(256)) * (LARGE_BYTES // 256))
+        for more in ((b"f", b"", b"ew"), (large[:1_000], large[1_000:])):
+            body = b"".join((b"a ", *more))
+            async with client.exchange(served.request("POST", body=b"a ", more=more)) as response:
+                assert await response.read(len(body)) == body
+    assert lengths == [b"0", b"3", b"%d" % LARGE_BYTES, b"5", b"%d" % (LARGE_BYTES + 2)]
 
 
 async def check_stream_arrives_piece_by_piece(bench: Bench) -> None:
@@ -191,6 +196,42 @@ async def check_cut_before_head(bench: Bench) -> None:
                 nursery.start_soon(kill_when_asked)
                 broken = await _broken(_enter(client, served.request()))
                 assert not broken.head_seen
+
+
+async def check_used_connection_that_ends(bench: Bench) -> None:
+    """The server ends a connection that was used before, without a word. Who may have begun to work on the request
+    is not given it again, unless doing it twice is the same as doing it once. Shown by servers that can abort."""
+    asked: list[Scope] = []
+    able = False
+
+    async def app(scope: Scope, _receive: Receive, send: Send) -> None:
+        nonlocal able
+        able = ABORT in scope["extensions"]
+        if scope["path"] == "/first":
+            await _answer(send, 200, b"")
+            return
+        asked.append(scope)
+        if len(asked) == 1:
+            await send({"type": ABORT})
+        else:
+            await _answer(send, 200, b"again")
+
+    for method in ("POST", "PATCH", "GET", "PUT"):
+        asked.clear()
+        async with bench.serving(app) as (client, served):
+            async with client.exchange(served.request(target="/first")) as response:
+                _ = await response.read(0)
+            if not able:
+                return
+            request = served.request(method, body=b"" if method == "GET" else b"x")
+            if method in IDEMPOTENT:
+                async with client.exchange(request) as response:
+                    assert await response.read(100) == b"again"
+                assert len({scope["client"] for scope in asked}) == 2
+            else:
+                broken = await _broken(_enter(client, request))
+                assert not broken.head_seen
+                assert len(asked) == 1
 
 
 async def check_refused(bench: Bench) -> None:
@@ -382,6 +423,7 @@ HTTP_CLIENT_CHECKS = (
     check_early_answer,
     check_cut_body,
     check_cut_before_head,
+    check_used_connection_that_ends,
     check_refused,
     check_head_timeout,
     check_cancel_is_seen,

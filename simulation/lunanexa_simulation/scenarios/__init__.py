@@ -9,11 +9,20 @@ from lunanexa_simulation.run import Run, RunResult, run_simulated
 from lunanexa_simulation.scenarios import (
     agent_kill,
     cancellation,
+    clocks,
+    disk,
     engine_faults,
     failover,
     first_slice,
+    idempotency,
     key_limits,
+    many_faults,
+    memory,
     overload,
+    partition,
+    reboot,
+    websocket,
+    workloads,
 )
 
 
@@ -55,6 +64,16 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             main=key_limits.main,
         ),
         Scenario(
+            name="idempotency",
+            summary="callers who repeat themselves while the controller dies; nothing runs twice for one key",
+            main=idempotency.main,
+        ),
+        Scenario(
+            name="workloads",
+            summary="own workloads, seen and cancelled: waiting, running, streaming, after a kill, by another key",
+            main=workloads.main,
+        ),
+        Scenario(
             name="cancellation",
             summary="clients leave in the queue, before the first byte, in mid-stream, at any moment; all is freed",
             main=cancellation.main,
@@ -68,6 +87,42 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             name="overload",
             summary="more callers than slots and queue; deadlines that pass in the queue; a drain under load",
             main=overload.main,
+        ),
+        Scenario(
+            name="partition",
+            summary="controller and agents can't hear each other; streams go on, the engines are found as they were",
+            main=partition.main,
+        ),
+        Scenario(
+            name="disk",
+            summary="disks that are full, gone, slow or silent under traffic; 503 meanwhile, one receipt each after it",
+            main=disk.main,
+        ),
+        Scenario(
+            name="clocks",
+            summary="clocks that are off, jump and run fast or slow; nobody is blamed, no minute of a key is shorter",
+            main=clocks.main,
+        ),
+        Scenario(
+            name="reboot",
+            summary="a node reboots with engines running and starting; strangers get their numbers and no signal",
+            main=reboot.main,
+        ),
+        Scenario(
+            name="many-faults",
+            summary="mixed traffic while disks, links, clocks, machines and processes fail as the seed has it",
+            main=many_faults.main,
+            horizon_ms=900_000,
+        ),
+        Scenario(
+            name="memory",
+            summary="memory that comes back late, an engine that leaks, a start without room; no two engines at once",
+            main=memory.main,
+        ),
+        Scenario(
+            name="websocket",
+            summary="many workloads on one connection: cancelled, dropped, resumed, too slow, and a controller's death",
+            main=websocket.main,
         ),
     )
 }

@@ -1,11 +1,14 @@
 """Steps that scenarios share."""
 
-from typing import Final
+from typing import Final, TypeVar
 
+from lunanexa_apps.controller.rows import from_row
+from lunanexa_core.events import KIND_OF_TYPE
 from lunanexa_core.workload import Receipt
 from lunanexa_simulation.client import Ending
 from lunanexa_simulation.world import MODEL_ALIAS, TOKENS, World
 
+T = TypeVar("T")
 SERVED: Final = 3
 """Calls that one look at the service makes."""
 
@@ -42,6 +45,18 @@ async def served(world: World, when: str) -> None:
 def receipt_of(world: World, workload: str | None) -> Receipt | None:
     """The receipt of the workload that an answer named."""
     return next((receipt for receipt in world.receipts if receipt.workload == workload), None)
+
+
+def receipts_of(world: World, workload: str | None) -> list[Receipt]:
+    """All receipts of the workload that an answer named."""
+    return [receipt for receipt in world.receipts if receipt.workload == workload]
+
+
+def changes(world: World, kind: type[T]) -> list[T]:
+    """Every event of one kind that the journal holds, in order."""
+    action = KIND_OF_TYPE[kind].action
+    found = (from_row(row) for row in world.sight.rows if row.action == action)
+    return [event for event in found if isinstance(event, kind)]
 
 
 async def at_rest(world: World, when: str) -> None:

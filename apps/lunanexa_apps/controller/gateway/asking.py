@@ -1,80 +1,102 @@
-"""A call, read and checked before anything is admitted: the body's head, the deadline, the priority."""
+"""A call, read and checked before anything is admitted: the body's head, and the terms with their defaults."""
 
 import hashlib
-from collections.abc import Mapping
 from typing import Final
 
 import attrs
 
+from lunanexa_apps.controller.gateway.envelope import Payload, read_envelope
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
-from lunanexa_core.openai.request import RequestHead, peek_request
+from lunanexa_core.ids import Alias, RequestId, SessionId, WorkloadId
+from lunanexa_core.keys import secret_digest
+from lunanexa_core.openai.head import RequestHead
+from lunanexa_core.openai.request import peek_request
 from lunanexa_core.outcomes import Outcome, Refusal
-from lunanexa_core.workload import Priority
-from lunanexa_ports.gateway import InferenceCall
+from lunanexa_core.terms import RetainFor, Terms
+from lunanexa_core.workload import WorkloadRequest
+from lunanexa_ports.gateway import InferenceCall, WorkloadCall
 from lunanexa_ports.workers import Workers
 
-DEADLINE_HEADER: Final = "x-lunanexa-deadline-ms"
-PRIORITY_HEADER: Final = "x-lunanexa-priority"
 NO_KEY: Final = Refusal(
     outcome=Outcome.INVALID_API_KEY,
     message="No API key was given. Send it as 'Authorization: Bearer KEY'.",
 )
-_PRIORITIES: Final = {priority.value.lower(): priority for priority in Priority}
-_DEADLINE_DIGITS: Final = 12
+ENVELOPE_ROUTE: Final = "workloads"
 
 
 @attrs.frozen(kw_only=True)
 class Asking:
-    """What a call asks for."""
+    """What a call asks for. ``body`` is for an engine, in the dialect of ``head``; ``body_digest`` and ``binding``
+    are of the bytes that came: ``binding`` of route and content type too."""
 
     head: RequestHead
+    body: bytes
     body_digest: str
+    binding: str
     api_key: str
+    terms: Terms
     deadline_ms: int
-    priority: Priority
+
+    def request(
+        self, workload: WorkloadId, request: RequestId, session: SessionId, *, reserved_tokens: int
+    ) -> WorkloadRequest:
+        """What admission reads of it."""
+        terms, key = self.terms, self.terms.idempotency_key
+        retention = terms.data.retention
+        return WorkloadRequest(
+            workload=workload,
+            request=request,
+            session=session,
+            key_digest=secret_digest(self.api_key),
+            alias=Alias(self.head.model),
+            dialect=self.head.dialect,
+            stream=self.head.stream,
+            body_digest=self.body_digest,
+            body_bytes=len(self.body),
+            reserved_tokens=reserved_tokens,
+            priority=terms.priority,
+            deadline_ms=self.deadline_ms,
+            tenant=terms.tenant,
+            classification=terms.data.classification,
+            retain_ms=retention.ms if isinstance(retention, RetainFor) else None,
+            idempotency=None if key is None else hashlib.sha256(key.encode()).hexdigest(),
+            binding=None if key is None else self.binding,
+        )
 
 
-async def read_call(call: InferenceCall, settings: GatewaySettings, workers: Workers) -> Asking | Refusal:
+async def read_call(
+    call: InferenceCall | WorkloadCall, settings: GatewaySettings, workers: Workers
+) -> Asking | Refusal:
     """Reads a call; the first fault found is the refusal."""
     if call.api_key is None:
         return NO_KEY
-    deadline_ms = _deadline_ms(call.headers, settings)
-    if isinstance(deadline_ms, Refusal):
-        return deadline_ms
-    priority = _priority(call.headers)
-    if isinstance(priority, Refusal):
-        return priority
     if len(call.body) > settings.offload_bytes:
-        head, digest = await workers.run(lambda: _read_body(call))
+        return await workers.run(lambda: _read(call, call.api_key or "", settings))
+    return _read(call, call.api_key, settings)
+
+
+def _read(call: InferenceCall | WorkloadCall, api_key: str, settings: GatewaySettings) -> Asking | Refusal:
+    if isinstance(call, WorkloadCall):
+        # The answer to one is none to the other.
+        route, content_type = f"{ENVELOPE_ROUTE}{':stream' if call.stream else ''}", "application/json"
+        payload = read_envelope(call.body, call.terms, stream=call.stream)
     else:
-        head, digest = _read_body(call)
+        route, content_type = call.dialect.value, call.content_type
+        payload = Payload(dialect=call.dialect, body=call.body, terms=call.terms)
+    if isinstance(payload, Refusal):
+        return payload
+    head = peek_request(payload.dialect, payload.body, content_type)
     if isinstance(head, Refusal):
         return head
-    return Asking(head=head, body_digest=digest, api_key=call.api_key, deadline_ms=deadline_ms, priority=priority)
-
-
-def _read_body(call: InferenceCall) -> tuple[RequestHead | Refusal, str]:
-    head = peek_request(call.dialect, call.body)
-    return head, "" if isinstance(head, Refusal) else "sha256:" + hashlib.sha256(call.body).hexdigest()
-
-
-def _deadline_ms(headers: Mapping[str, str], settings: GatewaySettings) -> int | Refusal:
-    text = headers.get(DEADLINE_HEADER)
-    if text is None:
-        return settings.deadline_ms
-    if text.isascii() and text.isdigit() and len(text) <= _DEADLINE_DIGITS and int(text) > 0:
-        return min(int(text), settings.deadline_max_ms)
-    return _invalid(DEADLINE_HEADER, "must be a positive number of milliseconds")
-
-
-def _priority(headers: Mapping[str, str]) -> Priority | Refusal:
-    text = headers.get(PRIORITY_HEADER)
-    if text is None:
-        return Priority.NORMAL
-    return _PRIORITIES.get(text.lower()) or _invalid(
-        PRIORITY_HEADER, f"must be one of {', '.join(priority.value for priority in Priority)}"
+    terms = payload.terms
+    digest = hashlib.sha256(call.body).hexdigest()
+    asked_ms = settings.deadline_ms if terms.deadline_ms is None else terms.deadline_ms
+    return Asking(
+        head=head,
+        body=payload.body,
+        body_digest="sha256:" + digest,
+        binding=hashlib.sha256(f"{route}\0{content_type}\0{digest}".encode()).hexdigest(),
+        api_key=api_key,
+        terms=terms,
+        deadline_ms=min(asked_ms, settings.deadline_max_ms),
     )
-
-
-def _invalid(header: str, what: str) -> Refusal:
-    return Refusal(outcome=Outcome.INVALID_REQUEST, message=f"The header {header} {what}.", param=header)

@@ -18,6 +18,7 @@ from lunanexa_apps.controller.gateway.relay import (
     Streamed,
     Whole,
     relay_assembled,
+    relay_bytes,
     relay_refusal,
     relay_stream,
     relay_whole,
@@ -25,9 +26,11 @@ from lunanexa_apps.controller.gateway.relay import (
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
 from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_core.drivers.driver import Capabilities
-from lunanexa_core.openai.request import RequestHead, splice_request
+from lunanexa_core.openai.answer_rules import answer_rules
+from lunanexa_core.openai.head import RequestHead, splice_request
+from lunanexa_core.openai.request_rules import request_rules
 from lunanexa_core.outcomes import Outcome, Refusal
-from lunanexa_core.workload import Attempt, Dialect
+from lunanexa_core.workload import Attempt
 from lunanexa_ports.dispatch import Dispatch, Grant, QueuePlace, Watch
 from lunanexa_ports.http_client import Headers, HttpBroken, HttpClient, HttpRequest, HttpResponse, HttpUnreachable
 from lunanexa_ports.workers import Workers
@@ -41,7 +44,8 @@ Result: TypeAlias = Whole | Streamed | Broken | Refusal
 
 
 class Attempts:
-    """Runs the attempts of one request. ``outlet`` is there for streams; ``on_void`` must cancel the run."""
+    """Runs the attempts of one request. ``outlet`` is there for streams; ``on_void`` must cancel the run; ``on_grant``
+    is told of the first replica that is granted."""
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class Attempts:
         body: bytes,
         outlet: Outlet | None,
         on_void: Callable[[Refusal], None],
+        on_grant: Callable[[], None],
     ) -> None:
         self._dispatch = dispatch
         self._client = client
@@ -65,16 +70,20 @@ class Attempts:
         self._body = body
         self._outlet = outlet
         self._on_void = on_void
+        self._on_grant = on_grant
 
     async def run(self) -> Result:
         """What became of the request. Cancellable anywhere: the engine's socket closes at once."""
         async with self._dispatch.watch(self._progress.workload) as watch:
             watch.on_void(self._on_void)
+            self._progress.on_stream = watch.output_began
             while True:
                 grant = await self._granted(watch)
                 if isinstance(grant, Refusal):
                     # That there is no other replica is no news to a caller whose engine failed.
                     return ENGINE_FAILED if self._progress.attempts else grant
+                if not self._progress.attempts:
+                    self._on_grant()
                 relayed = await self._ask(grant)
                 attempt = Attempt(start=grant.start)
                 match relayed:
@@ -127,21 +136,22 @@ class Attempts:
             host=grant.host,
             port=grant.port,
             target=head.dialect.path,
-            headers=_headers(grant, progress, streams=streams),
-            body=body,
+            headers=_headers(grant, progress, head, streams=streams),
+            more=body,
             connect_timeout_ms=settings.connect_ms,
         )
 
         async def relay(response: HttpResponse) -> Relayed:
             if self._outlet is not None:
-                return await relay_stream(response, head, progress, settings, self._outlet)
+                passed_on = relay_stream if head.stream else relay_bytes
+                return await passed_on(response, head, progress, settings, self._outlet)
             if by_stream:
                 return await relay_assembled(response, head, progress, settings, self._workers)
             return await relay_whole(response, head, progress, settings)
 
         # A departure that was noticed on the way here is not booked as work of an engine.
         await trio.lowlevel.checkpoint_if_cancelled()
-        progress.asked(grant.start, head.choices)
+        progress.asked(grant.start)
         return await self._relay(request, relay)
 
     async def _relay(
@@ -163,13 +173,13 @@ def _by_stream(head: RequestHead, capabilities: Capabilities) -> bool:
     """Whether a call without ``stream`` is asked for as one, because the engine would miss its departure.
     Only where usage comes with a stream: else the answer would lose the engine's own count."""
     missed = not capabilities.unary_departure_seen and capabilities.usage_in_stream
-    return missed and not head.stream and head.dialect is not Dialect.EMBEDDINGS
+    return missed and not head.stream and answer_rules(head.dialect).assemble is not None
 
 
-def _headers(grant: Grant, progress: Progress, *, streams: bool) -> Headers:
+def _headers(grant: Grant, progress: Progress, head: RequestHead, *, streams: bool) -> Headers:
     headers = (
-        (b"content-type", b"application/json"),
-        (b"accept", b"text/event-stream" if streams else b"application/json"),
+        (b"content-type", head.content_type.encode()),
+        (b"accept", b"text/event-stream" if streams else request_rules(head.dialect).accept.encode()),
         (b"accept-encoding", b"identity"),
         (b"x-request-id", progress.workload.encode()),
     )

@@ -14,11 +14,13 @@ from lunanexa_ports.gateway import ResponseSink
 
 EVENT_STREAM: Final = "text/event-stream"
 CUT_PATIENCE_S: Final = 0.5
+"""How long the end of a revoked or overdue stream waits for a client that takes a write slowly."""
 
 
 class Outlet:
-    """Writes of the relay and of the keeper exclude each other; none is ever cut by the request's own
-    deadline, because half a frame can't be mended by an error frame after it."""
+    """Writes of the relay and of the keeper exclude each other. The request's end waits for the write in progress,
+    because half a frame can't be mended by an error frame after it, but no longer than ``CUT_PATIENCE_S``: then the
+    write is cut, and the stream with it."""
 
     def __init__(
         self, sink: ResponseSink, *, keepalive_s: float, headers: Callable[[], Sequence[tuple[str, str]]]
@@ -28,7 +30,8 @@ class Outlet:
         self._headers = headers
         self._lock = trio.Lock()
         self._last_s = trio.current_time()
-        self._cut = trio.Event()
+        self._due_s = math.inf
+        self._silence, self._comment = trio.CancelScope(), trio.CancelScope()
 
     @property
     def begun(self) -> bool:
@@ -57,27 +60,27 @@ class Outlet:
         await self._sink.end()
 
     async def keep(self, budget: trio.CancelScope, deadline_s: float) -> None:
-        """Until it is cancelled (not within a write, see :meth:`stop`): a comment in each silence, and the end
-        of ``budget`` at its deadline or once :meth:`cut` was called."""
-        patience_s = math.inf
-        while True:
-            with trio.CancelScope(deadline=min(self._last_s + self._keepalive_s, deadline_s)):
-                await self._cut.wait()
-                self._cut, deadline_s, patience_s = trio.Event(), -math.inf, CUT_PATIENCE_S
-            now_s = trio.current_time()
-            if now_s >= deadline_s:
-                with trio.move_on_after(patience_s):
-                    async with self._lock:
-                        budget.cancel(reason="the request's time is over")
-                budget.cancel(reason="the request's time is over, and its client does not read")
-                deadline_s = math.inf
-            elif now_s >= self._last_s + self._keepalive_s:
+        """A comment in each silence, and the end of ``budget`` at its deadline or as :meth:`end_by` says. To be
+        cancelled by :meth:`stop`, not within a write."""
+        self._due_s = min(self._due_s, deadline_s)
+        while trio.current_time() < self._due_s:
+            comment_s = self._last_s + self._keepalive_s
+            if trio.current_time() < comment_s:
+                with trio.CancelScope(deadline=min(comment_s, self._due_s)) as self._silence:
+                    await trio.sleep_forever()
+                continue
+            with trio.CancelScope(deadline=self._due_s + CUT_PATIENCE_S) as self._comment:
                 await self.write(KEEPALIVE)
+        with trio.CancelScope(deadline=self._due_s + CUT_PATIENCE_S):
+            async with self._lock:
+                budget.cancel(reason="the request's time is over")
+        budget.cancel(reason="the request's time is over, and its client does not read")
 
-    def cut(self) -> None:
-        """Has the keeper end the budget now: between two writes, unless the client takes one too slowly; that
-        one is cut, and the stream with it."""
-        self._cut.set()
+    def end_by(self, deadline_s: float) -> None:
+        """Has the keeper end the budget at ``deadline_s``, if it would not do so before."""
+        self._due_s = min(self._due_s, deadline_s)
+        self._silence.cancel(reason="the stream is to end earlier")
+        self._comment.deadline = self._due_s + CUT_PATIENCE_S
 
     async def stop(self, keeper: trio.CancelScope) -> None:
         """Ends the keeper between two writes."""
@@ -85,6 +88,8 @@ class Outlet:
             keeper.cancel(reason="the stream is over")
 
     async def _take(self) -> None:
+        # A write that begins cancelled would be cut with nothing sent, and an error could not be told after it.
+        await trio.lowlevel.checkpoint_if_cancelled()
         try:
             self._lock.acquire_nowait()
         except trio.WouldBlock:
@@ -92,5 +97,9 @@ class Outlet:
 
     async def _begin(self, content_type: str) -> None:
         if not self._sink.begun:
-            head = (("content-type", content_type), ("cache-control", "no-cache"), ("x-accel-buffering", "no"))
-            await self._sink.begin(200, (*head, *self._headers()))
+            await self._sink.begin(200, (*stream_headers(content_type), *self._headers()))
+
+
+def stream_headers(content_type: str) -> tuple[tuple[str, str], ...]:
+    """Headers of every stream: no proxy shall hold it back."""
+    return (("content-type", content_type), ("cache-control", "no-cache"), ("x-accel-buffering", "no"))

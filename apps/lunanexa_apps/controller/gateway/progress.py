@@ -3,16 +3,18 @@
 Times are seconds of the loop's own clock; the settlement counts milliseconds since admission.
 """
 
+from collections.abc import Callable
+
 import attrs
 import trio
 
 from lunanexa_core.allowance import UNLIMITED, Allowances
 from lunanexa_core.ids import StartId, WorkloadId
-from lunanexa_core.openai.request import RequestHead
-from lunanexa_core.openai.response import estimated_usage
+from lunanexa_core.openai.answer_rules import answer_rules
+from lunanexa_core.openai.head import RequestHead, input_estimate
 from lunanexa_core.openai.stream import AnswerReader
 from lunanexa_core.outcomes import Outcome, Refusal
-from lunanexa_core.workload import Attempt, Settlement, Usage
+from lunanexa_core.workload import Attempt, LedgerReceipt, Settlement, Usage
 from lunanexa_ports.dispatch import Grant
 
 
@@ -34,15 +36,27 @@ class Progress:
     attempts: list[Attempt] = attrs.Factory(list)
     reader: AnswerReader | None = None
     """The current attempt's; ``None`` while no engine works for this request."""
+    on_stream: Callable[[], None] = lambda: None
+    """Told of a stream's first output."""
     usage: Usage | None = None
     """Of a whole answer; that of a stream is its reader's."""
     settlement: Settlement | None = None
+    receipt: LedgerReceipt | None = None
+    """Once it is durable."""
     asking: StartId | None = None
     """The replica that works on it now."""
     outcome: Outcome | None = None
     engine_refused: bool = False
     voided: Refusal | None = None
-    """The key is in force no more."""
+    """Why it must end: its key is in force no more, or its caller cancelled it."""
+    kept: bool = False
+    """Whether the answer was put aside for its idempotency key."""
+    replayed: bool = False
+    """Whether an answer that was put aside is given again."""
+    outlived: Refusal | None = None
+    """Its own ceiling on the time that it runs ends it before its deadline would."""
+    trace: str | None = None
+    """The caller's, for the log."""
     allowances: Allowances = UNLIMITED
     status: int = 0
 
@@ -51,18 +65,21 @@ class Progress:
         self.waited_s += waited_s
         self.queue_ms = grant.queued_ms
 
-    def asked(self, start: StartId, choices: int) -> AnswerReader:
+    def asked(self, start: StartId) -> AnswerReader:
         """An engine is asked now."""
+        assert self.head is not None
         self.asking = start
         if self.dispatched_s is None:
             self.dispatched_s = trio.current_time()
-        self.reader = AnswerReader(choices)
+        self.reader = answer_rules(self.head.dialect).reader(self.head.choices)
         return self.reader
 
     def put_out(self) -> None:
         """Output is there."""
         if self.first_output_s is None:
             self.first_output_s = trio.current_time()
+            if self.head is not None and self.head.stream:
+                self.on_stream()
 
     def gave_up(self, attempt: Attempt) -> None:
         """An attempt failed without output; nothing is booked for it."""
@@ -88,9 +105,7 @@ class Progress:
             return self.usage
         if self.reader is None or self.head is None:
             return Usage()
-        if self.reader.usage is not None:
-            return self.reader.usage
-        return estimated_usage(self.head.body_bytes, self.reader.outputs)
+        return self.reader.used(input_estimate(self.head))
 
     def settle_as(self, outcome: Outcome | None, detail: str | None) -> Settlement:
         """Fixes how the request ended. The first word counts."""
@@ -110,6 +125,7 @@ class Progress:
                 first_output_ms=None if first_s is None else _ms(first_s - admitted_s),
                 total_ms=_ms(now_s - admitted_s),
                 attempts=tuple(self.attempts),
+                kept=self.kept and outcome is None,
             )
         return self.settlement
 

@@ -5,27 +5,24 @@ a usage event that the client did not ask for is left out, and the last frames a
 they wait for the receipt.
 """
 
-import math
 from functools import partial
 from typing import Final, TypeAlias
 
 import attrs
-import trio
 
-from lunanexa_apps.controller.gateway.outlet import EVENT_STREAM, Outlet
+from lunanexa_apps.controller.gateway.incoming import JSON, Incoming, content_type_of
+from lunanexa_apps.controller.gateway.outlet import Outlet
 from lunanexa_apps.controller.gateway.progress import Progress
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
-from lunanexa_core.openai.assemble import assemble
-from lunanexa_core.openai.request import RequestHead
-from lunanexa_core.openai.response import error_object, estimated_usage, output_estimate, usage_of
-from lunanexa_core.openai.stream import AnswerReader, EventKind
-from lunanexa_core.sse import SseEventTooLong, SseSplitter, data_of
-from lunanexa_core.workload import Dialect
+from lunanexa_core.openai.answer_rules import answer_rules
+from lunanexa_core.openai.audio import sound_tokens
+from lunanexa_core.openai.head import RequestHead
+from lunanexa_core.openai.response import error_object, estimated_usage, usage_of
+from lunanexa_core.openai.stream import EventKind
+from lunanexa_core.sse import data_of
 from lunanexa_ports.http_client import HttpBroken, HttpResponse
 from lunanexa_ports.workers import Workers
 
-DONE: Final = b"data: [DONE]\n\n"
-JSON: Final = "application/json"
 _REFUSAL_BYTES_MAX: Final = 1024 * 1024
 
 
@@ -75,7 +72,7 @@ async def relay_refusal(response: HttpResponse) -> Whole | Failed:
         body = await response.read(_REFUSAL_BYTES_MAX)
     except HttpBroken:
         return Failed("engine_cut", status)
-    return Whole(status, _content_type(response), body)
+    return Whole(status, content_type_of(response), body)
 
 
 async def relay_whole(
@@ -86,23 +83,25 @@ async def relay_whole(
         body = await response.read(settings.answer_bytes_max)
     except HttpBroken:
         return Failed("engine_cut", response.status)
-    if error_object(body) is not None:
-        return Failed("engine_error_in_answer", response.status)
+    content_type = content_type_of(response)
+    if content_type.startswith(JSON):
+        if error_object(body) is not None:
+            return Failed("engine_error_in_answer", response.status)
+        progress.usage = usage_of(body)
     progress.put_out()
-    progress.usage = usage_of(body)
     if progress.usage is None:
-        # Embeddings are megabytes of numbers: to read them for texts that they don't hold takes seconds.
-        output = 0 if head.dialect is Dialect.EMBEDDINGS else output_estimate(body)
-        progress.usage = estimated_usage(head.body_bytes, output)
-    return Whole(response.status, _content_type(response), body)
+        progress.usage = estimated_usage(head, answer_rules(head.dialect).estimate(body))
+    return Whole(response.status, content_type, body)
 
 
 async def relay_assembled(
     response: HttpResponse, head: RequestHead, progress: Progress, settings: GatewaySettings, workers: Workers
 ) -> Whole | Failed:
     """A whole answer, put together from a stream."""
+    assemble = answer_rules(head.dialect).assemble
     assert progress.reader is not None
-    stream = _Incoming(response, progress.reader, settings)
+    assert assemble is not None
+    stream = Incoming(response, progress.reader, settings)
     payloads: list[bytes] = []
     size_bytes = 0
     async for events in stream:
@@ -117,7 +116,7 @@ async def relay_assembled(
             return Failed("engine_answer_too_long", response.status)
     if stream.fault is not None:
         return Failed(stream.fault, response.status)
-    put_together = partial(assemble, head.dialect, payloads)
+    put_together = partial(assemble, payloads)
     body = await workers.run(put_together) if len(payloads) > settings.offload_events else put_together()
     if body is None:
         return Failed("engine_answer_unreadable", response.status)
@@ -129,7 +128,7 @@ async def relay_stream(
 ) -> Streamed | Failed | Broken:
     """A stream, written as it arrives: what one read brought is one write."""
     assert progress.reader is not None
-    stream = _Incoming(response, progress.reader, settings)
+    stream = Incoming(response, progress.reader, settings)
     await stream.begin(outlet)
     held: list[bytes] = []
     output = False
@@ -158,75 +157,28 @@ async def relay_stream(
         stream.expect_end(soon=bool(held))
     if stream.fault is not None:
         return Broken(stream.fault) if output else Failed(stream.fault, response.status)
-    if not progress.reader.done:
-        held.append(DONE)
-    return Streamed(b"".join(held))
+    return Streamed(b"".join((*held, progress.reader.closing())))
 
 
-class _Incoming:
-    """The engine's events, a read at a time, until the stream has ended. Then ``fault`` says why it is not
-    whole, or is ``None``."""
-
-    def __init__(self, response: HttpResponse, reader: AnswerReader, settings: GatewaySettings) -> None:
-        self._chunks = response.chunks()
-        self._reader = reader
-        self._splitter = SseSplitter(settings.event_bytes_max)
-        self._tail_s = settings.tail_ms / 1000
-        self._deadline_s = math.inf
-        self._fault: str | None = None
-        self._content_type = _content_type(response)
-        self._streams = self._content_type.startswith(EVENT_STREAM)
-
-    @property
-    def fault(self) -> str | None:
-        if self._reader.failed:
-            return "engine_error_in_stream"
-        if self._reader.whole:
-            # What is cut after it is only the end of the transfer.
-            return None
-        return self._fault or "engine_cut"
-
-    async def begin(self, outlet: Outlet) -> None:
-        """Sends the head, if this is an event stream at all: what is none can still be told by its status."""
-        if self._streams:
-            await outlet.begin(self._content_type)
-
-    def expect_end(self, *, soon: bool) -> None:
-        """The last choice has ended: the rest must come within the tail's time."""
-        if not soon:
-            self._deadline_s = math.inf
-        elif self._deadline_s == math.inf:
-            self._deadline_s = trio.current_time() + self._tail_s
-
-    def __aiter__(self) -> "_Incoming":
-        return self
-
-    async def __anext__(self) -> list[tuple[EventKind, bytes]]:
-        if not self._streams:
-            self._fault = "engine_did_not_stream"
-            raise StopAsyncIteration
-        if self._reader.failed or self._fault is not None:
-            raise StopAsyncIteration
-        try:
-            if self._deadline_s == math.inf:
-                return self._read(await anext(self._chunks))  # nearly all: a scope costs more than the rest of this
-            with trio.CancelScope(deadline=self._deadline_s):
-                return self._read(await anext(self._chunks))
-        except HttpBroken:
-            self._fault = "engine_cut"
-        raise StopAsyncIteration
-
-    def _read(self, chunk: bytes) -> list[tuple[EventKind, bytes]]:
-        try:
-            events = self._splitter.feed(chunk)
-        except SseEventTooLong as error:
-            self._fault = "engine_event_too_long"
-            events = error.events
-        return [(self._reader.read(event), event) for event in events]
-
-
-def _content_type(response: HttpResponse) -> str:
-    for name, value in response.headers:
-        if name == b"content-type":
-            return value.decode("latin-1")
-    return JSON
+async def relay_bytes(
+    response: HttpResponse, head: RequestHead, progress: Progress, settings: GatewaySettings, outlet: Outlet
+) -> Streamed | Whole | Failed | Broken:
+    """Bytes of a medium, written as they arrive; the last one waits for the receipt. What is JSON after all is told as
+    a whole answer."""
+    content_type = content_type_of(response)
+    if content_type.startswith(JSON):
+        return await relay_whole(response, head, progress, settings)
+    assert progress.reader is not None
+    held, size_bytes = b"", 0
+    try:
+        async for chunk in response.chunks():
+            size_bytes += len(chunk)
+            progress.put_out()
+            progress.reader.outputs = sound_tokens(size_bytes)
+            ready, held = held + chunk[:-1], chunk[-1:]
+            if ready:
+                await outlet.begin(content_type)
+                await outlet.write(ready)
+    except HttpBroken:
+        return Broken("engine_cut") if outlet.begun else Failed("engine_cut", response.status)
+    return Streamed(held) if outlet.begun else Whole(response.status, content_type, held)

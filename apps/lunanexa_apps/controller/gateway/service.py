@@ -10,8 +10,9 @@ from typing import Final, assert_never
 
 import trio
 
-from lunanexa_apps.controller.gateway.asking import NO_KEY, Asking, read_call
+from lunanexa_apps.controller.gateway.asking import ENVELOPE_ROUTE, NO_KEY, Asking, read_call
 from lunanexa_apps.controller.gateway.attempts import ENGINE_FAILED, Attempts, Result
+from lunanexa_apps.controller.gateway.keeping import Keeper, RecordingSink, answer_of, retained_ms
 from lunanexa_apps.controller.gateway.outlet import Outlet
 from lunanexa_apps.controller.gateway.progress import Progress
 from lunanexa_apps.controller.gateway.relay import Broken, Streamed, Whole
@@ -19,16 +20,27 @@ from lunanexa_apps.controller.gateway.report import Reporter
 from lunanexa_apps.controller.gateway.session import run_gateway_session
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
 from lunanexa_apps.controller.gateway.settling import NO_KERNEL, Settler
+from lunanexa_apps.controller.gateway.submission import SubmissionSink
 from lunanexa_apps.controller.gateway.telling import detail_of, fail_stream, refuse, tell_whole, timings
-from lunanexa_core.ids import Alias, SessionId, WorkloadId
+from lunanexa_core.admission.grants import NO_CAPTURE
+from lunanexa_core.ids import RequestId, SessionId, WorkloadId
 from lunanexa_core.keys import secret_digest
-from lunanexa_core.openai.request import reserved_tokens
+from lunanexa_core.openai.head import reserved_tokens
 from lunanexa_core.outcomes import TABLE, Outcome, Refusal
-from lunanexa_core.workload import WorkloadRequest
+from lunanexa_core.terms import EvaluationCapture
+from lunanexa_ports.answers import Answers
 from lunanexa_ports.clock import Clock
-from lunanexa_ports.dispatch import Dispatch, ModelCard
+from lunanexa_ports.dispatch import Admitted, Dispatch, ModelCard, Repeated
 from lunanexa_ports.errors import PortUnavailable
-from lunanexa_ports.gateway import InferenceCall, InferenceGateway, ResponseSink
+from lunanexa_ports.gateway import (
+    Accepted,
+    InferenceCall,
+    InferenceGateway,
+    ResponseSink,
+    Settled,
+    WorkloadCall,
+    WorkloadSink,
+)
 from lunanexa_ports.http_client import HttpClient
 from lunanexa_ports.ids import IdSource
 from lunanexa_ports.metrics import Metrics
@@ -36,6 +48,9 @@ from lunanexa_ports.workers import Workers
 
 DEADLINE: Final = Refusal(
     outcome=Outcome.DEADLINE_EXCEEDED, message="The request's deadline passed before it was answered."
+)
+OUTLIVED: Final = Refusal(
+    outcome=Outcome.DEADLINE_EXCEEDED, message="The workload ran longer than its resource_ceiling.runtime_ms."
 )
 
 
@@ -52,6 +67,7 @@ class Gateway(InferenceGateway):
         metrics: Metrics,
         workers: Workers,
         session: SessionId,
+        answers: Answers,
         settings: GatewaySettings,
     ) -> None:
         self._dispatch = dispatch
@@ -63,12 +79,14 @@ class Gateway(InferenceGateway):
         self._settings = settings
         self._reporter = Reporter(metrics)
         self._settler = Settler(dispatch, settings)
+        self._keeper = Keeper(answers, clock, wait_ms=settings.receipt_ms)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Holds the gateway's session and delivers its settlements; serving is possible from ``started`` on.
         Never returns. To be cancelled after the last request has ended."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._settler.run)
+            await nursery.start(self._keeper.run)
             await nursery.start(run_gateway_session, self._dispatch, self._session)
             task_status.started()
 
@@ -88,7 +106,13 @@ class Gateway(InferenceGateway):
         except PortUnavailable:
             return NO_KERNEL
 
+    async def submit(self, call: WorkloadCall | InferenceCall, sink: WorkloadSink) -> None:
+        await self._serve(call, SubmissionSink(sink, call.request, self._settings.event_bytes_max))
+
     async def infer(self, call: InferenceCall, sink: ResponseSink) -> None:
+        await self._serve(call, sink)
+
+    async def _serve(self, call: InferenceCall | WorkloadCall, sink: ResponseSink) -> None:
         late_ms = max(0, self._clock.now().mono_ms - call.received_mono_ms)
         progress = Progress(
             workload=WorkloadId(self._ids.new("wl")),
@@ -106,121 +130,147 @@ class Gateway(InferenceGateway):
                 progress.status = progress.status or TABLE[outcome].http_status
                 with trio.move_on_after(self._settings.cleanup_ms / 1000, shield=True):
                     await self._settler.clean_up(progress, outcome, sink.closed_because)
-            self._reporter.ended(call.request, call.dialect, progress)
+            route = call.dialect.value if isinstance(call, InferenceCall) else ENVELOPE_ROUTE
+            self._reporter.ended(call.request, route, progress)
 
-    async def _answer(self, call: InferenceCall, sink: ResponseSink, progress: Progress) -> None:
+    async def _answer(self, call: InferenceCall | WorkloadCall, sink: ResponseSink, progress: Progress) -> None:
         asking = await read_call(call, self._settings, self._workers)
         if isinstance(asking, Refusal):
             await refuse(asking, sink, progress)
             return
-        progress.head = asking.head
-        refusal = await self._admit(call, asking, progress)
-        if refusal is not None:
-            await refuse(refusal, sink, progress)
-        elif asking.head.stream:
-            await self._serve_stream(call, asking, sink, progress)
+        progress.head, progress.trace = asking.head, asking.terms.trace
+        progress.workload = asking.terms.workload or progress.workload
+        found = await self._admit(call.request, asking, sink, progress)
+        if isinstance(found, Repeated):
+            found = await self._keeper.give(found, sink, progress)
+            if found is None:
+                return
+        if found is not None:
+            await refuse(found, sink, progress)
+        elif asking.head.stream or asking.head.bare:
+            await self._serve_stream(call.request, asking, sink, progress)
         else:
-            await self._serve_whole(call, asking, sink, progress)
+            await self._serve_whole(asking, sink, progress)
 
-    async def _admit(self, call: InferenceCall, asking: Asking, progress: Progress) -> Refusal | None:
+    async def _admit(
+        self, request: RequestId, asking: Asking, sink: ResponseSink, progress: Progress
+    ) -> Repeated | Refusal | None:
+        if isinstance(asking.terms.data.retention, EvaluationCapture):
+            return NO_CAPTURE
         progress.owed = True
+        reserved = reserved_tokens(asking.head, self._settings.default_output_tokens)
         try:
             admitted = await self._dispatch.admit(
-                WorkloadRequest(
-                    workload=progress.workload,
-                    request=call.request,
-                    session=self._session,
-                    key_digest=secret_digest(asking.api_key),
-                    alias=Alias(asking.head.model),
-                    dialect=call.dialect,
-                    stream=asking.head.stream,
-                    body_digest=asking.body_digest,
-                    body_bytes=len(call.body),
-                    reserved_tokens=reserved_tokens(asking.head, self._settings.default_output_tokens),
-                    priority=asking.priority,
-                    deadline_ms=asking.deadline_ms,
-                )
+                asking.request(progress.workload, request, self._session, reserved_tokens=reserved)
             )
         except PortUnavailable:
             progress.owed = False
             return NO_KERNEL
-        if isinstance(admitted, Refusal):
+        if not isinstance(admitted, Admitted):
             progress.owed = False
-            progress.allowances = admitted.allowances
+            if isinstance(admitted, Refusal):
+                progress.allowances = admitted.allowances
             return admitted
         progress.admitted_s = trio.current_time()
         progress.allowances = admitted.allowances
+        await sink.tell(Accepted(workload=progress.workload, place=admitted.place))
         return None
 
-    async def _serve_whole(self, call: InferenceCall, asking: Asking, sink: ResponseSink, progress: Progress) -> None:
+    async def _settle(
+        self, sink: ResponseSink, progress: Progress, outcome: Refusal | None, detail: str | None
+    ) -> Refusal | None:
+        """Settles and tells how; a refusal of what may not be told as a success."""
+        refusal = await self._settler.settle(progress, None if outcome is None else outcome.outcome, detail)
+        await sink.tell(Settled(progress.receipt, outcome or refusal))
+        return refusal
+
+    async def _serve_whole(self, asking: Asking, sink: ResponseSink, progress: Progress) -> None:
         result: Result = DEADLINE
         with trio.CancelScope(deadline=progress.began_s + asking.deadline_ms / 1000) as budget:
-            result = await self._attempt(call, asking, progress, None, budget.cancel)
-        if result is DEADLINE and progress.voided is not None:
-            result = progress.voided
+
+            def end_by(deadline_s: float) -> None:
+                budget.deadline = min(budget.deadline, deadline_s)
+
+            result = await self._attempt(asking, progress, None, end_by)
+        if result is DEADLINE:
+            result = progress.voided or progress.outlived or DEADLINE
         match result:
             case Whole():
                 progress.engine_refused = result.status >= 400
-                refusal = await self._settler.settle(progress, None, detail_of(result))
+                await self._keeper.keep(asking, progress, answer_of(result))
+                refusal = await self._settle(sink, progress, None, detail_of(result))
                 if refusal is None:
                     await tell_whole(result, sink, progress)
                 else:
                     await refuse(refusal, sink, progress)
             case Refusal():
-                await self._settler.settle(progress, result.outcome, detail_of(result, progress))
+                await self._settle(sink, progress, result, detail_of(result, progress))
                 await refuse(result, sink, progress)
             case Streamed() | Broken():
                 raise AssertionError(type(result))
             case _:
                 assert_never(result)
 
-    async def _serve_stream(self, call: InferenceCall, asking: Asking, sink: ResponseSink, progress: Progress) -> None:
-        outlet = Outlet(sink, keepalive_s=self._settings.keepalive_ms / 1000, headers=lambda: timings(progress))
+    async def _serve_stream(self, request: RequestId, asking: Asking, sink: ResponseSink, progress: Progress) -> None:
+        recorded: RecordingSink | None = None
+        if retained_ms(asking) is not None:
+            sink = recorded = RecordingSink(sink, self._settings.answer_bytes_max)
+        keepalive_s = math.inf if asking.head.bare else self._settings.keepalive_ms / 1000
+        outlet = Outlet(sink, keepalive_s=keepalive_s, headers=lambda: timings(progress))
         result: Result = DEADLINE
         async with trio.open_nursery() as nursery:
             budget = trio.CancelScope()
             nursery.start_soon(outlet.keep, budget, progress.began_s + asking.deadline_ms / 1000)
             with budget:
-                result = await self._attempt(call, asking, progress, outlet, outlet.cut)
+                result = await self._attempt(asking, progress, outlet, outlet.end_by)
             await outlet.stop(nursery.cancel_scope)
-        if result is DEADLINE and progress.voided is not None:
-            result = progress.voided
+        if result is DEADLINE:
+            result = progress.voided or progress.outlived or DEADLINE
         match result:
             case Streamed(last=last):
-                refusal = await self._settler.settle(progress, None, None)
+                whole = None if recorded is None else recorded.answer(last)
+                if whole is not None:
+                    await self._keeper.keep(asking, progress, whole)
+                refusal = await self._settle(sink, progress, None, None)
                 if refusal is not None:
-                    await fail_stream(refusal, sink, progress, call.request)
+                    await fail_stream(refusal, sink, progress, request)
                     return
                 progress.status = 200
                 await outlet.write(last)
                 await outlet.end()
             case Whole():
                 progress.engine_refused = result.status >= 400
-                refusal = await self._settler.settle(progress, None, detail_of(result))
+                await self._keeper.keep(asking, progress, answer_of(result))
+                refusal = await self._settle(sink, progress, None, detail_of(result))
                 if refusal is None:
                     await tell_whole(result, sink, progress)
                 else:
-                    await fail_stream(refusal, sink, progress, call.request)
+                    await fail_stream(refusal, sink, progress, request)
             case Broken(reason=reason):
-                await self._settler.settle(progress, ENGINE_FAILED.outcome, reason)
-                await fail_stream(ENGINE_FAILED, sink, progress, call.request)
+                await self._settle(sink, progress, ENGINE_FAILED, reason)
+                await fail_stream(ENGINE_FAILED, sink, progress, request)
             case Refusal():
-                await self._settler.settle(progress, result.outcome, detail_of(result, progress))
-                await fail_stream(result, sink, progress, call.request)
+                await self._settle(sink, progress, result, detail_of(result, progress))
+                await fail_stream(result, sink, progress, request)
             case _:
                 assert_never(result)
 
     async def _attempt(
         self,
-        call: InferenceCall,
         asking: Asking,
         progress: Progress,
         outlet: Outlet | None,
-        cut: Callable[[], None],
+        end_by: Callable[[float], None],
     ) -> Result:
         def on_void(refusal: Refusal) -> None:
             progress.voided = refusal
-            cut()
+            end_by(trio.current_time())
+
+        def on_grant() -> None:
+            runtime_ms, now_s = asking.terms.ceiling.runtime_ms, trio.current_time()
+            if runtime_ms is not None and now_s + runtime_ms / 1000 < progress.began_s + asking.deadline_ms / 1000:
+                progress.outlived = OUTLIVED
+                end_by(now_s + runtime_ms / 1000)
 
         attempts = Attempts(
             dispatch=self._dispatch,
@@ -229,9 +279,10 @@ class Gateway(InferenceGateway):
             settings=self._settings,
             progress=progress,
             head=asking.head,
-            body=call.body,
+            body=asking.body,
             outlet=outlet,
             on_void=on_void,
+            on_grant=on_grant,
         )
         try:
             return await attempts.run()

@@ -23,7 +23,7 @@ class GatewaySettings:
     """Reserved for a request that names no limit."""
     answer_bytes_max: int = 64 * 1024 * 1024
     event_bytes_max: int = 4 * 1024 * 1024
-    offload_bytes: int = 256 * 1024
+    offload_bytes: int = 64 * 1024
     """Larger bodies are read and hashed in a worker."""
     offload_events: int = 200
     """Longer streams are assembled in a worker."""

@@ -9,7 +9,7 @@ import trio
 from lunanexa_apps.controller.gateway.progress import Progress
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
 from lunanexa_core.outcomes import Outcome, Refusal
-from lunanexa_core.workload import Receipt, Settlement
+from lunanexa_core.workload import LedgerReceipt, Settlement
 from lunanexa_ports.dispatch import Dispatch
 from lunanexa_ports.errors import PortUnavailable
 
@@ -25,7 +25,7 @@ class _Delivery:
     """One settlement on its way to the kernel."""
 
     settlement: Settlement
-    receipt: Receipt | None = None
+    receipt: LedgerReceipt | None = None
     done: trio.Event = attrs.Factory(trio.Event)
 
 
@@ -60,12 +60,13 @@ class Settler:
         progress.owed = False
         with trio.move_on_after(self._receipt_s):
             await delivery.done.wait()
+        progress.receipt = delivery.receipt
         if outcome is not None:
             return None
         if delivery.receipt is None:
             progress.outcome = NO_RECEIPT.outcome
             return NO_RECEIPT
-        told = delivery.receipt.settlement.outcome
+        told = delivery.receipt.receipt.settlement.outcome
         if told is None:
             return None
         # Somebody settled before us (a lapsed session): a client is never told what the receipt contradicts.

@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from lunanexa_apps.controller.gateway.progress import Progress
 from lunanexa_apps.controller.gateway.relay import Whole
-from lunanexa_core.allowance import Allowances
+from lunanexa_core.allowance import limit_headers
 from lunanexa_core.ids import RequestId
+from lunanexa_core.openai.answer_rules import answer_rules
 from lunanexa_core.openai.response import document
-from lunanexa_core.openai.stream import data_frame
 from lunanexa_core.outcomes import Outcome, Refusal, error_document
 from lunanexa_ports.gateway import ResponseSink
 
@@ -26,20 +26,7 @@ def timings(progress: Progress) -> Headers:
     overhead_s = progress.overhead_s
     overhead = () if overhead_s is None else ((OVERHEAD_HEADER, f"{overhead_s * 1000:.1f}"),)
     told = ((WORKLOAD_HEADER, progress.workload), (QUEUE_HEADER, str(progress.queue_ms)), *overhead)
-    return (*told, *limits(progress.allowances))
-
-
-def limits(allowances: Allowances) -> Headers:
-    """The headers of OpenAI's that tell what is left of a key's limits; resets in whole seconds, rounded up."""
-    found: list[tuple[str, str]] = []
-    for name, allowance in (("requests", allowances.requests), ("tokens", allowances.tokens)):
-        if allowance is not None:
-            found += [
-                (f"x-ratelimit-limit-{name}", str(allowance.limit)),
-                (f"x-ratelimit-remaining-{name}", str(allowance.remaining)),
-                (f"x-ratelimit-reset-{name}", f"{-(-allowance.reset_ms // 1000)}s"),
-            ]
-    return tuple(found)
+    return (*told, *limit_headers(progress.allowances))
 
 
 async def refuse(refusal: Refusal, sink: ResponseSink, progress: Progress) -> None:
@@ -48,16 +35,20 @@ async def refuse(refusal: Refusal, sink: ResponseSink, progress: Progress) -> No
         progress.outcome = refusal.outcome
     progress.status = refusal.row.http_status
     headers = () if progress.admitted_s is None else ((WORKLOAD_HEADER, progress.workload),)
-    await sink.refuse(refusal, (*headers, *limits(progress.allowances)))
+    await sink.refuse(refusal, (*headers, *limit_headers(progress.allowances)))
 
 
 async def fail_stream(refusal: Refusal, sink: ResponseSink, progress: Progress, request: RequestId) -> None:
-    """An error answer, or, where the stream has begun, a frame and the end without ``[DONE]``."""
+    """An error answer, or, where the stream has begun, a frame of its dialect and the end, without ``[DONE]``."""
     if not sink.begun:
         await refuse(refusal, sink, progress)
         return
     progress.status = 200
-    await sink.write(data_frame(error_document(refusal, request)))
+    assert progress.head is not None
+    if progress.head.bare:
+        await sink.end(whole=False)
+        return
+    await sink.write(_frame(error_document(refusal, request), progress))
     await sink.end()
 
 
@@ -65,7 +56,7 @@ async def tell_whole(result: Whole, sink: ResponseSink, progress: Progress) -> N
     """The engine's own answer; its refusal comes as a frame where a keepalive has fixed the status."""
     if sink.begun:
         progress.status = 200
-        await sink.write(data_frame(_error_of(result)))
+        await sink.write(_frame(_error_of(result), progress))
         await sink.end()
         return
     progress.status = result.status
@@ -91,8 +82,16 @@ def detail_of(result: Whole | Refusal, progress: Progress | None = None) -> str 
             return next((attempt.failure for attempt in reversed(progress.attempts) if attempt.failure), None)
         case Refusal(outcome=Outcome.INVALID_API_KEY):
             return "key_revoked"
+        case Refusal(outcome=Outcome.CANCELLED_BY_CALLER):
+            return "cancelled"
         case Refusal():
             return None
+
+
+def _frame(found: Mapping[str, Any], progress: Progress) -> bytes:
+    assert progress.head is not None
+    reader = progress.reader or answer_rules(progress.head.dialect).reader(1)
+    return reader.error_frame(found["error"])
 
 
 def _error_of(result: Whole) -> Mapping[str, Any]:

@@ -1,0 +1,50 @@
+"""Cells of tables: unknown is shown as such, times with their unit, states in their colour."""
+
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from lunanexa_apps.cli.tools import printable
+
+_GOOD: Final = frozenset({"ready", "online", "alive", "Succeeded", "proven", "bound", "True"})
+_BAD: Final = frozenset({"failed", "lost", "offline", "revoked", "Failed"})
+_WARY: Final = frozenset(
+    ("starting", "backoff", "draining", "stopping", "assigned", "suspect", "Cancelled", "Queued", "False")
+)
+
+
+def table(*headings: str) -> Table:
+    """A table without lines; what does not fit is folded."""
+    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in headings:
+        made.add_column(heading, overflow="fold")
+    return made
+
+
+def cut_columns(made: Table, *, from_position: int) -> None:
+    """Cuts the words of the first columns and keeps the others whole: folded words would fill a narrow screen. The
+    JSON document has them whole."""
+    for position, column in enumerate(made.columns):
+        column.no_wrap, column.overflow = position >= from_position, "ellipsis"
+
+
+def word(value: object) -> str:
+    """Unknown is shown as such, never as zero."""
+    return "-" if value is None else printable(str(value))
+
+
+def cell(value: object) -> Text:
+    """A word, in the colour of a state."""
+    shown = word(value)
+    style = "green" if shown in _GOOD else "red" if shown in _BAD else "yellow" if shown in _WARY else ""
+    return Text(shown, style=style)
+
+
+def duration(value: object, suffix: str = "") -> Text:
+    """Milliseconds, as people say them."""
+    if not isinstance(value, int):
+        return Text("-")
+    if value >= 600_000:
+        return Text(f"{value / 60_000:.0f} min{suffix}")
+    return Text((f"{value} ms" if value < 1_000 else f"{value / 1_000:.1f} s") + suffix)

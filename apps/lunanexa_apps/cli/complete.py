@@ -1,0 +1,48 @@
+"""Names that a shell may complete, asked of the controller. A shell never hears of a failure: then nothing is
+offered."""
+
+import contextlib
+import io
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from lunanexa_apps.cli.asking import ask_data_plane, ask_operator, entries
+from lunanexa_apps.cli.tools import Tools
+
+_REQUESTS: Final = "/admin/v1/requests?limit=50"
+_KEYS: Final = "/admin/v1/keys"
+_WHERE: Final = ("data_dir", "url", "token_file")
+
+
+def complete_models(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Models that can be called now."""
+    document = _quietly(ctx, lambda tools, flags, config: ask_data_plane(tools, flags, config, "/v1/models")[0])
+    return _begun([model.get("id") for model in entries(document, "data")], incomplete)
+
+
+def complete_workloads(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The newest requests."""
+    document = _quietly(ctx, lambda tools, flags, config: ask_operator(tools, flags, config, "GET", _REQUESTS)[0])
+    listed = [*entries(document, "open"), *entries(document, "ended")]
+    return _begun([request.get("workload") for request in listed], incomplete)
+
+
+def complete_keys(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Keys in force."""
+    document = _quietly(ctx, lambda tools, flags, config: ask_operator(tools, flags, config, "GET", _KEYS)[0])
+    return _begun([key.get("key") for key in entries(document, "data")], incomplete)
+
+
+def _quietly(ctx: click.Context, ask: Callable[[Tools, dict[str, str | None], str | None], Any]) -> Any:
+    tools, given = ctx.find_root().obj, ctx.params
+    flags = {name: given.get(name) for name in _WHERE}
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(SystemExit):
+        return ask(tools, flags, given.get("config"))
+    return None
+
+
+def _begun(names: list[object], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in names if isinstance(name, str) and name.startswith(incomplete)]

@@ -1,0 +1,42 @@
+"""``lunanexa models``: what can be called now with this key."""
+
+import click
+from rich.text import Text
+
+from lunanexa_apps.cli.asking import ask_data_plane, entries, print_json
+from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options
+from lunanexa_apps.cli.tools import Tools
+
+
+@click.command("models")
+@setting_options("data_dir", "url", "token_file", metavar={"data_dir": "DIR", "url": "URL", "token_file": "FILE"})
+@config_option
+@output_option
+@click.pass_obj
+def command(tools: Tools, /, config: str | None, output: str, **flags: str | None) -> None:
+    """List the models that can be called now, with their context and the dialects that they speak.
+
+    The first call of what is listed is answered; a model that starts or has failed is in `lunanexa status`.
+    """
+    document, target = ask_data_plane(tools, flags, config, "/v1/models")
+    if output == JSON:
+        print_json(document)
+        return
+    from lunanexa_apps.cli.cells import cell, table, word
+    from lunanexa_apps.cli.pages import page_console
+
+    models = entries(document, "data")
+    if not models:
+        page_console().print(Text(f"no model can be called now at {target.url}; lunanexa status says why", "yellow"))
+        return
+    page = table("MODEL", "STATE", "CONTEXT", "DIALECTS")
+    for model in models:
+        meta = model.get("meta") or {}
+        context = meta.get("context_length")
+        page.add_row(
+            Text(word(model.get("id")), style="bold"),
+            cell(meta.get("state")),
+            Text("-" if context is None else f"{context:,} tokens"),
+            Text(", ".join(map(word, meta.get("capabilities") or ()))),
+        )
+    page_console().print(page)
