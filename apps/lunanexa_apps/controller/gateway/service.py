@@ -10,6 +10,7 @@ from typing import Final, assert_never
 
 import trio
 
+from lunanexa_apps.controller.gateway.admitting import DEADLINE, Admitter
 from lunanexa_apps.controller.gateway.asking import ENVELOPE_ROUTE, NO_KEY, Asking, read_call
 from lunanexa_apps.controller.gateway.attempts import ENGINE_FAILED, Attempts, Result
 from lunanexa_apps.controller.gateway.keeping import Keeper, RecordingSink, answer_of, retained_ms
@@ -46,9 +47,6 @@ from lunanexa_ports.ids import IdSource
 from lunanexa_ports.metrics import Metrics
 from lunanexa_ports.workers import Workers
 
-DEADLINE: Final = Refusal(
-    outcome=Outcome.DEADLINE_EXCEEDED, message="The request's deadline passed before it was answered."
-)
 OUTLIVED: Final = Refusal(
     outcome=Outcome.DEADLINE_EXCEEDED, message="The workload ran longer than its resource_ceiling.runtime_ms."
 )
@@ -79,6 +77,7 @@ class Gateway(InferenceGateway):
         self._settings = settings
         self._reporter = Reporter(metrics)
         self._settler = Settler(dispatch, settings)
+        self._admitter = Admitter(dispatch, self._settler.settle_late)
         self._keeper = Keeper(answers, clock, wait_ms=settings.receipt_ms)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -86,6 +85,7 @@ class Gateway(InferenceGateway):
         Never returns. To be cancelled after the last request has ended."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self._settler.run)
+            await nursery.start(self._admitter.run)
             await nursery.start(self._keeper.run)
             await nursery.start(run_gateway_session, self._dispatch, self._session)
             task_status.started()
@@ -157,20 +157,15 @@ class Gateway(InferenceGateway):
     ) -> Repeated | Refusal | None:
         if isinstance(asking.terms.data.retention, EvaluationCapture):
             return NO_CAPTURE
-        progress.owed = True
         reserved = reserved_tokens(asking.head, self._settings.default_output_tokens)
-        try:
-            admitted = await self._dispatch.admit(
-                asking.request(progress.workload, request, self._session, reserved_tokens=reserved)
-            )
-        except PortUnavailable:
-            progress.owed = False
-            return NO_KERNEL
+        wanted = asking.request(progress.workload, request, self._session, reserved_tokens=reserved)
+        deadline_s = progress.began_s + asking.deadline_ms / 1000
+        admitted = await self._admitter.admit(wanted, progress, deadline_s)
         if not isinstance(admitted, Admitted):
-            progress.owed = False
             if isinstance(admitted, Refusal):
                 progress.allowances = admitted.allowances
             return admitted
+        progress.owed = True
         progress.admitted_s = trio.current_time()
         progress.allowances = admitted.allowances
         await sink.tell(Accepted(workload=progress.workload, place=admitted.place))

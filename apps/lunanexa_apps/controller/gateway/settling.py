@@ -83,6 +83,10 @@ class Settler:
         progress.owed = False
         await delivery.done.wait()
 
+    def settle_late(self, progress: Progress, outcome: Outcome) -> None:
+        """Settles, without waiting, what was admitted when its request had ended already."""
+        self._deliver(progress.settle_as(outcome, "not_admitted_in_time"))
+
     def _deliver(self, settlement: Settlement) -> _Delivery:
         delivery = _Delivery(settlement)
         if self._nursery is None:
