@@ -20,6 +20,7 @@ import trio
 from benchmarks.body_peer import KINDS
 from benchmarks.harness import HarnessFailed
 from benchmarks.report import Options, Report
+from lunanexa_adapters.asgi.body_room import BodyRoom
 from lunanexa_adapters.asgi.exchange import Exchange
 from lunanexa_adapters.http_client.http_client import H11HttpClient
 from lunanexa_adapters.http_server.listeners import addresses, open_listeners
@@ -70,7 +71,7 @@ class Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
         if scope["type"] != "http":
             return
-        exchange = Exchange(scope, receive, send, RequestId("req_1"))
+        exchange = Exchange(scope, receive, send, RequestId("req_1"), BodyRoom(1 << 30))
         body = await exchange.body(LIMIT_BYTES)
         assert not isinstance(body, Refusal), body
         if exchange.path == "/once":

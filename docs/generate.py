@@ -12,6 +12,7 @@ from typing import Any
 from lunanexa_adapters.asgi.openapi import openapi_document
 from lunanexa_adapters.asgi.routes import ROUTES
 from lunanexa_core.contract.catalog import contract_schemas
+from lunanexa_core.contract.frame_text import write_frame
 from lunanexa_core.contract.frames import (
     Accepted,
     Cancel,
@@ -25,7 +26,6 @@ from lunanexa_core.contract.frames import (
     Resume,
     ServerFrame,
     Submit,
-    write_frame,
 )
 from lunanexa_core.contract.response import Output, WorkloadResponse, response_json
 from lunanexa_core.ids import Alias, DeploymentId, KeyId, RequestId, StartId, TenantId, WorkloadId

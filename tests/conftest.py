@@ -1,10 +1,13 @@
-"""Settings that every test shares."""
+"""Settings that every test shares, and the one database server of those that need it."""
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+
+from tests.postgres_server import PostgresServer, make_server
 
 # Time never decides a test: no deadline an example, no complaint about slow generation on a busy machine.
 # CI draws the same examples each time, so that a change is judged by what it changes. `quick` is what
@@ -20,6 +23,14 @@ structlog.configure(processors=[structlog.processors.JSONRenderer()], logger_fac
 
 # The suites' own assertions tell what they compared.
 pytest.register_assert_rewrite("lunanexa_ports.conformance")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """One server for all: who stops it starts it again."""
+    server = make_server()
+    yield server
+    server.remove()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -97,7 +97,7 @@ def _first_fault(error: BaseException, path: str) -> tuple[str, str]:
                 return _first_fault(inner, f"{path}[{place.index}]")
             return _first_fault(others[0], path)
         case cattrs.ForbiddenExtraKeysError():
-            return path, f"unknown member {', '.join(sorted(map(str, error.extra_fields)))}"
+            return f"{path}.{min(map(str, error.extra_fields))}", "is no known member"
         case KeyError():
             return path, "is missing"
         case _Mismatch():

@@ -35,6 +35,8 @@ CONTROLLER_KEY: Final = "node/secrets/controller_key"
 CONTROLLER_ADOPTED_KEYS: Final = "controller/secrets/adopted_keys"
 NODE_ADOPTED_KEYS: Final = "node/secrets/adopted_keys"
 """Keys of servers that somebody else runs, by URL: the gateway shows them with requests, the node with probes."""
+STORE: Final = "controller/store.sqlite3"
+"""Journal and ledger."""
 LISTEN: Final = "controller/listen"
 """Written by a controller that serves: ``{"host", "port", "base_url"}``."""
 

@@ -8,7 +8,7 @@ import os
 import shlex
 from abc import abstractmethod
 from typing import Final, Generic, Protocol, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import attrs
 
@@ -147,6 +147,9 @@ class Address(_TextKind[HostPort]):
         return HostPort(host, int(port))
 
 
+_URL: Final = "a URL like http://127.0.0.1:8400 (plain HTTP, no path but /v1)"
+
+
 @attrs.frozen
 class HttpUrl(_TextKind[str]):
     """``http://host:port`` of a server; a trailing ``/v1``, as clients write it, is taken off."""
@@ -156,10 +159,10 @@ class HttpUrl(_TextKind[str]):
             parts = urlsplit(text)
             port = parts.port
         except ValueError:
-            raise NotOfThisKind("a URL like http://127.0.0.1:8080") from None
+            raise NotOfThisKind(_URL) from None
         plain = not (parts.query or parts.fragment or parts.username or parts.password)
         if parts.scheme != "http" or not parts.hostname or not plain or parts.path.strip("/") not in ("", "v1"):
-            raise NotOfThisKind("a URL like http://127.0.0.1:8080 (plain HTTP, no other path)")
+            raise NotOfThisKind(_URL)
         return f"http://{HostPort(parts.hostname, 80 if port is None else port)}"
 
 
@@ -172,7 +175,12 @@ class ServerToAdopt(_TextKind[str]):
     """A URL as :class:`HttpUrl` has it, or the word ``local``."""
 
     def from_text(self, text: str, folder: str) -> str:
-        return LOCAL if text.strip() == LOCAL else HttpUrl().from_text(text, folder)
+        if text.strip() == LOCAL:
+            return LOCAL
+        try:
+            return HttpUrl().from_text(text, folder)
+        except NotOfThisKind:
+            raise NotOfThisKind(f"{_URL}, or the word {LOCAL}") from None
 
 
 @attrs.frozen
@@ -196,6 +204,45 @@ class SecretText(Kind[Secret]):
 
     def from_toml(self, value: object, folder: str) -> Secret:
         raise NotOfThisKind('a reference ("env:NAME"), or the setting with _file after its name')
+
+
+@attrs.frozen
+class StoreUrl:
+    """The URL of a store. It may hold a password, and shows itself without one."""
+
+    value: str = attrs.field(repr=False)
+
+    def __str__(self) -> str:
+        parts = urlsplit(self.value)
+        user, at, place = parts.netloc.rpartition("@")
+        return f"{parts.scheme}://{user.partition(':')[0]}{at}{place}{parts.path}"
+
+    @property
+    def has_password(self) -> bool:
+        parts = urlsplit(self.value)
+        in_query = any(name == "password" for name, _ in parse_qsl(parts.query))
+        return ":" in parts.netloc.rpartition("@")[0] or in_query
+
+
+@attrs.frozen
+class StoreAddress(_TextKind[StoreUrl]):
+    """``postgresql://USER@HOST:PORT/DATABASE``. A password may stand in a variable alone: files of settings and command
+    lines are read by others."""
+
+    def from_text(self, text: str, folder: str) -> StoreUrl:
+        try:
+            known = urlsplit(text).scheme in ("postgresql", "postgres")
+        except ValueError:
+            known = False
+        if not known:
+            raise NotOfThisKind("a URL like postgresql://USER@HOST:PORT/DATABASE")
+        return StoreUrl(text)
+
+    def from_toml(self, value: object, folder: str) -> StoreUrl:
+        url = super().from_toml(value, folder)
+        if url.has_password:
+            raise NotOfThisKind("a URL without a password: put that in a file that ?passfile= names, or in PGPASSWORD")
+        return url
 
 
 _TOML_NAMES: Final = {str: "a string", int: "an integer", float: "a float", bool: "a boolean", list: "an array"}

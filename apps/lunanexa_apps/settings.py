@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from lunanexa_apps.setting_kinds import Kind, NotOfThisKind, SecretText, Several
+from lunanexa_apps.setting_kinds import Kind, NotOfThisKind, SecretText, Several, StoreAddress
 
 T = TypeVar("T", bound=attrs.AttrsInstance)
 V = TypeVar("V")
@@ -202,6 +202,8 @@ class _Reader:
         try:
             if isinstance(value, tuple):
                 return kind.from_toml(list(value), self._folder)
+            if source.kind is SourceKind.FLAG and isinstance(kind, StoreAddress):
+                return kind.from_toml(value, self._folder)
             if source.kind is not SourceKind.FILE:
                 return kind.from_text(str(value), self._folder)
             if isinstance(kind, SecretText) and isinstance(value, str) and value.startswith(_ENV_REFERENCE):

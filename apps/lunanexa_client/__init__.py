@@ -25,6 +25,7 @@ from lunanexa_client.errors import (
 )
 from lunanexa_client.events import EventStream
 from lunanexa_client.handle import WorkloadHandle
+from lunanexa_client.receipts import Receipt
 from lunanexa_client.settings import CallOptions, ClientSettings, Limits, Retries
 from lunanexa_client.sync_client import Client, SyncEventStream
 from lunanexa_client.sync_connection import SyncConnection, SyncWorkload
@@ -52,6 +53,7 @@ __all__ = [
     "PermissionDenied",
     "ProtocolError",
     "RateLimited",
+    "Receipt",
     "ResumeGone",
     "Retries",
     "StreamCut",

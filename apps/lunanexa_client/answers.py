@@ -32,6 +32,11 @@ class AnswerHead:
         return self.headers.get("x-lunanexa-workload-id")
 
     @property
+    def replayed(self) -> bool:
+        """Whether an answer that was kept for this idempotency key was given again."""
+        return self.headers.get("x-lunanexa-replayed") == "true"
+
+    @property
     def queue_ms(self) -> int | None:
         return _count(self.headers.get("x-lunanexa-queue-ms"))
 
@@ -69,6 +74,10 @@ class Answer:
     @property
     def workload_id(self) -> str | None:
         return self.head.workload_id or _text_member(self.body, "workload_id")
+
+    @property
+    def replayed(self) -> bool:
+        return self.head.replayed
 
     @property
     def queue_ms(self) -> int | None:

@@ -183,6 +183,8 @@ class AsyncClient:
 
 
 def _post(endpoint: str, body: Document, options: CallOptions, accept: str = "application/json") -> Question:
+    if body.get("stream") is True and accept != EVENT_STREAM:
+        raise ValueError("stream: ask for a stream with stream(), not in the body of a whole answer")
     return Question(
         method="POST",
         target=f"/v1/{quote(endpoint.strip('/'), safe='/:')}",

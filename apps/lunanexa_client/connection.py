@@ -19,15 +19,8 @@ from lunanexa_client.errors import ConnectionFailed, ErrorFacts, LunaNexaError, 
 from lunanexa_client.handle import WorkloadHandle
 from lunanexa_client.link import Link, closed_because, only_exception, open_link
 from lunanexa_client.settings import ClientSettings
-from lunanexa_core.contract.frames import (
-    RESUME_WINDOW_MS,
-    ClientFrame,
-    FrameProblem,
-    Goaway,
-    Submit,
-    read_server_frame,
-    write_frame,
-)
+from lunanexa_core.contract.frame_text import FrameProblem, read_server_frame, write_frame
+from lunanexa_core.contract.frames import RESUME_WINDOW_MS, ClientFrame, Goaway, Submit
 from lunanexa_core.outcomes import Outcome
 from lunanexa_ports.http_client import Headers
 

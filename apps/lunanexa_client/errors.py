@@ -1,10 +1,11 @@
 """What can go wrong, one exception class a family of the outcome table."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import attrs
 
+from lunanexa_client.receipts import Receipt
 from lunanexa_core.outcomes import Outcome
 
 
@@ -23,7 +24,7 @@ class ErrorFacts:
     request_id: str | None = None
     workload_id: str | None = None
     retry_after_ms: int | None = None
-    receipt: Any = None
+    receipt: Receipt | None = None
     """What the server says of the workload's receipt, or where it can be read."""
 
 
@@ -71,7 +72,7 @@ class LunaNexaError(Exception):
         return None if self.facts.retry_after_ms is None else self.facts.retry_after_ms / 1000
 
     @property
-    def receipt(self) -> Any:
+    def receipt(self) -> Receipt | None:
         return self.facts.receipt
 
 

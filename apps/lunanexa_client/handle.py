@@ -60,6 +60,11 @@ class WorkloadHandle:
         return None if self._accepted is None else self._accepted.queue_position
 
     @property
+    def replayed(self) -> bool:
+        """Whether, as far as it is accepted, an answer that was kept for its idempotency key is given again."""
+        return self._accepted is not None and self._accepted.replayed
+
+    @property
     def ended(self) -> bool:
         """Whether its last frame has come; events may still be there to be read."""
         return self._end is not None

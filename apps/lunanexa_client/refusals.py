@@ -25,6 +25,7 @@ from lunanexa_client.errors import (
     WorkloadCancelled,
     known_outcome,
 )
+from lunanexa_client.receipts import receipt_of
 from lunanexa_core.contract.frames import RESUME_GONE
 from lunanexa_core.outcomes import TABLE, Outcome
 
@@ -79,7 +80,7 @@ def error_of(document: object, *, status: int | None = None, headers: Mapping[st
         request_id=_text(error.get("request_id")) or headers.get("x-request-id"),
         workload_id=headers.get("x-lunanexa-workload-id") or _text(error.get("workload_id")),
         retry_after_ms=_retry_after_ms(headers, error.get("retry_after_ms")),
-        receipt=error.get("receipt"),
+        receipt=receipt_of(error.get("receipt")),
     )
     return class_of(code, _implied_status(error) if status is None else status)(message, facts)
 
@@ -90,8 +91,12 @@ def error_of_answer(
     """The error in an error document, or in the response document of a workload, which has its receipt beside it."""
     if not isinstance(document, dict) or not isinstance(document.get("error"), dict):
         return error_of(None, status=status, headers=headers)
-    beside = {name: document[name] for name in ("workload_id", "receipt") if document.get(name) is not None}
-    return error_of(beside | document["error"], status=status, headers=headers)
+    error, beside = document["error"], {}
+    if document.get("receipt") is not None:  # How it ended and what it used stand beside its place in the ledger.
+        beside["receipt"] = {name: value for name, value in document.items() if name not in ("error", "output")}
+    if document.get("workload_id") is not None:
+        beside["workload_id"] = document["workload_id"]
+    return error_of(beside | error, status=status, headers=headers)
 
 
 def _retryable(header: str | None, member: object, outcome: Outcome | None) -> bool:

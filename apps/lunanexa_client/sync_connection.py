@@ -64,6 +64,10 @@ class SyncWorkload:
         return self._handle.queue_position
 
     @property
+    def replayed(self) -> bool:
+        return self._handle.replayed
+
+    @property
     def usage(self) -> Usage | None:
         return self._handle.usage
 

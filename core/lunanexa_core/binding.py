@@ -20,7 +20,7 @@ class Binding:
     tenant: TenantId
     workload: WorkloadId
     body: str
-    """SHA-256 (hex) of route, content type and raw body."""
+    """SHA-256 (hex) of route, content type, data class and raw body."""
     since_wall_ms: int
     retain_ms: int = 0
     kept: bool = False

@@ -107,6 +107,8 @@ class State:
     bindings: dict[str, Binding] = attrs.Factory(dict)
     """By idempotency key and tenant (:func:`~lunanexa_core.binding.bound_key`), in the order of ``since_wall_ms``."""
     bindings_of_tenant: dict[TenantId, int] = attrs.Factory(dict)
+    bound: dict[WorkloadId, str] = attrs.Factory(dict)
+    """The idempotency key of each workload that a binding stands for: no other may take its name meanwhile."""
     totals: dict[TenantId, Totals] = attrs.Factory(dict)
     totals_of_key: dict[KeyId, Totals] = attrs.Factory(dict)
     """Of keys in force alone."""

@@ -156,9 +156,16 @@ class Receipt:
     settlement: Settlement
 
     @property
+    def engine_refusal(self) -> int | None:
+        """The status with which the engine refused what was relayed whole."""
+        attempts = self.settlement.attempts
+        status = attempts[-1].status if attempts and self.settlement.outcome is None else None
+        return status if status is not None and status >= 400 else None
+
+    @property
     def state(self) -> WorkloadState:
         match self.settlement.outcome:
-            case None:
+            case None if self.engine_refusal is None:
                 return WorkloadState.SUCCEEDED
             case Outcome.CANCELLED_BY_CALLER:
                 return WorkloadState.CANCELLED

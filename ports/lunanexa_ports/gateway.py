@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 
 import attrs
 
+from lunanexa_core.allowance import UNLIMITED, Allowances
 from lunanexa_core.contract.response import WorkloadResponse
 from lunanexa_core.ids import RequestId, WorkloadId
 from lunanexa_core.outcomes import Refusal
@@ -46,11 +47,13 @@ class WorkloadCall:
 @attrs.frozen(kw_only=True)
 class Accepted:
     """The workload is durable. ``place``: how many waiters are before it; 0 is next, or running already.
-    ``replayed``: it has ended long since, and its kept answer is given again."""
+    ``replayed``: it has ended long since, and its kept answer is given again. ``allowances``: what is left of the
+    key's limits then."""
 
     workload: WorkloadId
     place: int
     replayed: bool = False
+    allowances: Allowances = UNLIMITED
 
 
 @attrs.frozen

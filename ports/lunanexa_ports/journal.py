@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from lunanexa_core.journal import Head, Row
+from lunanexa_core.journal_query import RowQuery
 
 
 class Appended(enum.Enum):
@@ -17,7 +18,30 @@ class Appended(enum.Enum):
     """Nothing was written: the head is not the expected one, or a higher epoch has been taken."""
 
 
-class Journal(Protocol):
+class JournalReader(Protocol):
+    """A journal as whoever only looks on sees it. Raises as :class:`Journal` does."""
+
+    @abstractmethod
+    async def head(self) -> Head:
+        """The stored head; ``epoch`` is that of the newest taken epoch."""
+
+    @abstractmethod
+    def read(self, after: int = 0, limit: int | None = None) -> AsyncGenerator[Row, None]:
+        """Rows of both chains with a sequence above ``after``, in order, at most ``limit``. Rows that are
+        appended meanwhile may or may not be seen. Does not keep appends waiting. Close what you leave early
+        (``contextlib.aclosing``)."""
+
+    @abstractmethod
+    async def find(self, target: str, limit: int) -> Sequence[Row]:
+        """The newest ``limit`` rows of ``target``, oldest first."""
+
+    @abstractmethod
+    async def page(self, query: RowQuery) -> Sequence[Row]:
+        """The first ``query.limit`` rows that it asks for, in its order. Without a target the store may look at each
+        row of the stretch: who asks keeps it short."""
+
+
+class Journal(JournalReader, Protocol):
     """One store, written by one leader at a time. Rows are bytes and typed head columns; what they mean
     is the kernel's business.
 
@@ -37,20 +61,6 @@ class Journal(Protocol):
         ``epoch`` is the newest taken and the stored sequence and hashes are those of ``expected``. Returns
         only when the rows would survive a power loss. Cancellation does not interrupt it: the outcome
         is always known to the caller unless :class:`PortUnavailable` is raised. ``rows`` is not empty."""
-
-    @abstractmethod
-    async def head(self) -> Head:
-        """The stored head; ``epoch`` is that of the newest taken epoch."""
-
-    @abstractmethod
-    def read(self, after: int = 0, limit: int | None = None) -> AsyncGenerator[Row, None]:
-        """Rows of both chains with a sequence above ``after``, in order, at most ``limit``. Rows that are
-        appended meanwhile may or may not be seen. Does not keep appends waiting. Close what you leave early
-        (``contextlib.aclosing``)."""
-
-    @abstractmethod
-    async def find(self, target: str, limit: int) -> Sequence[Row]:
-        """The newest ``limit`` rows of ``target``, oldest first."""
 
     @abstractmethod
     async def aclose(self) -> None:

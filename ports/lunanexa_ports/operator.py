@@ -7,6 +7,7 @@ from abc import abstractmethod
 from typing import Protocol
 
 from lunanexa_core.canonical import JsonValue
+from lunanexa_core.journal_query import ReceiptQuery
 from lunanexa_core.outcomes import Refusal
 
 
@@ -41,8 +42,8 @@ class OperatorPlane(Protocol):
         """Admits nothing new from now on (503 ``draining``) and says what is still in flight. Idempotent."""
 
     @abstractmethod
-    async def receipts(self, token: str | None, limit: int) -> JsonValue | Refusal:
-        """The newest receipts."""
+    async def receipts(self, token: str | None, query: ReceiptQuery) -> JsonValue | Refusal:
+        """A page of receipts, from memory and, for those that have left it, from the ledger."""
 
 
 class KeyPlane(Protocol):

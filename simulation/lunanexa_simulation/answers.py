@@ -51,7 +51,7 @@ class SimulatedAnswers(Answers):
         )
 
     async def get(self, workload: WorkloadId, now_wall_ms: int) -> Answer | None:
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self._mount.disk.faults.delay_ms / 1_000)  # Behind whatever is being written.
         self._check()
         expires_wall_ms, answer = self._state.answers.get(workload, (0, None))
         return answer if expires_wall_ms > now_wall_ms else None

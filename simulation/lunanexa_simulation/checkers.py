@@ -16,6 +16,7 @@ from lunanexa_core.admission.windows import BUCKET_MS, WINDOW_MS, KeyWindows
 from lunanexa_core.journal import Row
 from lunanexa_core.southbound.heartbeat import IdentityGrade
 from lunanexa_core.state import State
+from lunanexa_core.state_digest import state_digest
 from lunanexa_core.time import SLEW_PER_MILLE
 from lunanexa_simulation.sight import Sight
 from lunanexa_simulation.verdicts import SafetyBroken
@@ -219,7 +220,10 @@ def replay_equals_live(rows: Sequence[Row], live: State) -> str | None:
     replayed = Replay()
     for row in rows:
         replayed.feed(row)
-    return _difference(replayed.state, live)
+    difference = _difference(replayed.state, live)
+    if difference is None and state_digest(replayed.state) != state_digest(live):
+        return "replayed and live are equal and have different digests"
+    return difference
 
 
 def _difference(replayed: State, live: State) -> str | None:

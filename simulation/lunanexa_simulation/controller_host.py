@@ -159,6 +159,7 @@ class ControllerHost:
                 operator=controller.operator,
                 keys=controller.keys,
                 insight=controller.insight,
+                journal=controller.journal,
                 nodes=controller.nodes,
                 ids=ids,
             ),

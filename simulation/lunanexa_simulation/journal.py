@@ -7,6 +7,7 @@ import attrs
 import trio
 
 from lunanexa_core.journal import Head, Row, head_after
+from lunanexa_core.journal_query import RowQuery
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.journal import Appended, Journal
 from lunanexa_simulation.disk import Mount, SimulatedDisk
@@ -88,6 +89,15 @@ class SimulatedJournal(Journal):
             if row.target == target:
                 found.append(row)
         return found[::-1]
+
+    async def page(self, query: RowQuery) -> Sequence[Row]:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        last = None if query.before is None else max(query.before - 1, 0)
+        stretch = self._state.rows[query.after : last]
+        return [row for row in (reversed(stretch) if query.newest_first else stretch) if query.takes(row)][
+            : query.limit
+        ]
 
     async def aclose(self) -> None:
         self._closed = True

@@ -7,6 +7,7 @@ from typing import Any, Final
 import attrs
 import trio
 
+from lunanexa_core.contract.frame_text import FrameProblem, read_server_frame, write_frame
 from lunanexa_core.contract.frames import (
     CREDITS,
     SUBPROTOCOL,
@@ -17,13 +18,10 @@ from lunanexa_core.contract.frames import (
     Credit,
     Event,
     Failed,
-    FrameProblem,
     Goaway,
     Resume,
     ServerFrame,
     Submit,
-    read_server_frame,
-    write_frame,
 )
 from lunanexa_simulation.client import Answer, Ending
 from lunanexa_simulation.http_network import SimulatedNetwork

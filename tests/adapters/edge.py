@@ -12,6 +12,7 @@ from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
 from lunanexa_adapters.asgi.root import Root
 from lunanexa_adapters.websocket.application import WebSocketPlane
 from lunanexa_apps.controller.insight import KernelInsight
+from lunanexa_apps.controller.journal import KernelJournal
 from lunanexa_apps.controller.keys import KernelKeys
 from lunanexa_apps.controller.nodes import KernelNodePlane
 from lunanexa_apps.controller.operator import KernelOperator
@@ -47,7 +48,11 @@ class Edge:
 
 @asynccontextmanager
 async def edge(
-    time: Clock, *engines: AsgiApplication, keys: tuple[ApiKey, ...] = (), **options: Any
+    time: Clock,
+    *engines: AsgiApplication,
+    keys: tuple[ApiKey, ...] = (),
+    bodies_bytes_max: int = 1 << 20,
+    **options: Any,
 ) -> AsyncIterator[Edge]:
     streams, keyring = Streams(2), SimulatedKeyring()
     operator_key = api_key(key=KeyId("key_o"), digest=secret_digest(OPERATOR), roles=frozenset({Role.OPERATOR}))
@@ -64,11 +69,16 @@ async def edge(
             metrics=world.metrics,
             ids=ids,
             clock=world.clock,
-            settings=DataPlaneSettings(version="0.1.0", body_limits=LIMITS),
+            settings=DataPlaneSettings(version="0.1.0", body_limits=LIMITS, bodies_bytes_max=bodies_bytes_max),
         )
         key_plane = KernelKeys(world.kernel, ids, frozenset({operator_key.key}))
         control = build_control_app(
-            operator=operator, keys=key_plane, insight=KernelInsight(world.kernel), nodes=nodes, ids=ids
+            operator=operator,
+            keys=key_plane,
+            insight=KernelInsight(world.kernel),
+            journal=KernelJournal(world.kernel, "0.1.0"),
+            nodes=nodes,
+            ids=ids,
         )
         stream = WebSocketPlane(
             gateway=world.gateway,

@@ -21,6 +21,8 @@ from tests.apps.gateway_fleet import NEWCOMER, NODE_SECRET
 from tests.core.builders import api_key, heartbeat, report
 
 DEPLOYMENTS = "/admin/v1/deployments"
+MONITOR = "lno_" + "m" * 10 + "0123456789abcdefghijklmnopqrst"
+MONITOR_KEY = (b"authorization", b"Bearer " + MONITOR.encode())
 
 
 def ask(method: str, path: str, body: Any = None, headers: Any = (OPERATOR_KEY,), query: bytes = b"") -> Client:
@@ -43,7 +45,7 @@ async def test_an_operator_sees_and_changes_things(autojump_clock: MockClock) ->
         stale = await ask("PUT", f"{DEPLOYMENTS}/d1", spec, fence).call(one.root)
         assert (stale.status, stale.error()["code"]) == (409, "stale_generation")
         receipts = await ask("GET", "/admin/v1/receipts", query=b"limit=5").call(one.root)
-        assert receipts.json() == {"data": []}
+        assert receipts.json() == {"data": [], "next_cursor": None}
         removed = await ask("DELETE", f"{DEPLOYMENTS}/d1").call(one.root)
         assert removed.status == 200
         drained = await ask("POST", "/admin/v1/drain").call(one.root)
@@ -77,6 +79,21 @@ async def test_an_operator_sees_and_changes_things(autojump_clock: MockClock) ->
         (lambda: ask("DELETE", f"{DEPLOYMENTS}/d1", None, [OPERATOR_KEY, (b"if-match", b"1")]), 400, "invalid_request"),
         (lambda: ask("GET", "/admin/v1/receipts", query=b"limit=x"), 400, "invalid_request"),
         (lambda: ask("GET", "/admin/v1/receipts", query=b"limit=-1"), 400, "invalid_request"),
+        (lambda: ask("GET", "/admin/v1/receipts", query=b"limit=501"), 400, "invalid_request"),
+        (lambda: ask("GET", "/admin/v1/receipts", query=b"cursor=-1"), 400, "invalid_request"),
+        (lambda: ask("GET", "/admin/v1/receipts", query=b"tenant=a%20b"), 400, "invalid_request"),
+        (lambda: ask("GET", "/admin/v1/receipts", query=b"after_wall_ms=1.5"), 400, "invalid_request"),
+        (lambda: ask("GET", "/admin/v1/journal", query=b"limit=0"), 400, "invalid_request"),
+        (lambda: ask("GET", "/admin/v1/journal", query=b"order=up"), 400, "invalid_request"),
+        (lambda: ask("GET", "/admin/v1/journal", query=b"chain=x"), 400, "invalid_request"),
+        (lambda: ask("GET", "/admin/v1/journal", query=b"actor="), 400, "invalid_request"),
+        (lambda: ask("GET", "/admin/v1/journal/rows/x"), 400, "invalid_request"),
+        (lambda: ask("GET", "/admin/v1/journal/rows/0"), 404, "not_found"),
+        (lambda: ask("GET", "/admin/v1/journal/rows/9999"), 404, "not_found"),
+        (lambda: ask("GET", "/admin/v1/journal", headers=[MONITOR_KEY]), 403, "permission_denied"),
+        (lambda: ask("GET", "/admin/v1/journal/rows/1", headers=[MONITOR_KEY]), 403, "permission_denied"),
+        (lambda: ask("GET", "/admin/v1/journal/head", headers=[MONITOR_KEY]), 403, "permission_denied"),
+        (lambda: ask("GET", "/admin/v1/journal/state", headers=[MONITOR_KEY]), 403, "permission_denied"),
         (lambda: ask("GET", "/node/v1/n/desired", query=b"after=x"), 400, "invalid_request"),
         (lambda: ask("GET", "/node/v1/n/desired", query=b"after=1.1&wait_ms=x"), 400, "invalid_request"),
         (lambda: ask("GET", "/node/v1/n o/desired"), 400, "invalid_request"),
@@ -91,7 +108,8 @@ async def test_an_operator_sees_and_changes_things(autojump_clock: MockClock) ->
     ],
 )
 async def test_what_is_refused(client: Any, status: int, code: str, autojump_clock: MockClock) -> None:
-    async with edge(autojump_clock) as one:
+    monitor = api_key(key=KeyId("key_m"), digest=secret_digest(MONITOR), roles=frozenset({Role.MONITOR}))
+    async with edge(autojump_clock, keys=(monitor,)) as one:
         told = await client().call(one.root)
         assert (told.status, told.error()["code"]) == (status, code)
         assert ("allow" in told.headers) == (status == 405)

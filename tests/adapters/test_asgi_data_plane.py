@@ -115,6 +115,7 @@ async def test_probes_need_no_key(autojump_clock: MockClock) -> None:
         (lambda: post(b"", path="/v1/audio/transcriptions", headers=[KEY]), 400, "invalid_request"),
         (lambda: post(path="/v1/audio/speech", headers=[KEY, (b"content-type", FORM)]), 400, "invalid_request"),
         (lambda: post(path="/v1/nonsense"), 404, "not_found"),
+        (lambda: Client("GET", "/v1/stream", headers=[KEY]), 400, "invalid_request"),
         (lambda: post(path="/v1/chat/completions/"), 404, "not_found"),
         (lambda: post(path="/"), 404, "not_found"),
         (lambda: post(path=""), 404, "not_found"),
@@ -164,6 +165,26 @@ async def test_a_body_is_not_read_beyond_its_limit(autojump_clock: MockClock) ->
         assert "4000" in client.error()["message"]
         # After that the connection closes; what the client still sends is taken for a while, to no purpose.
         assert client.headers["connection"] == "close"
+
+
+async def test_bodies_of_all_requests_share_one_room(autojump_clock: MockClock) -> None:
+    engine = ScriptedEngine(Script(before_s=10, content_type="application/json", parts=(Part(b"{}"),)))
+    async with edge(autojump_clock, engine, bodies_bytes_max=len(BODY) + 10) as one, trio.open_nursery() as nursery:
+        nursery.start_soon(post().call, one.root)
+        await engine.asked.wait()
+        refused = post()
+        await refused.call(one.root)
+        assert (refused.status, refused.error()["code"]) == (503, "no_capacity")
+        assert refused.headers["retry-after"] == "5"
+        nursery.cancel_scope.cancel()
+    async with edge(autojump_clock, bodies_bytes_max=len(BODY) + 10) as one:
+        for _ in range(3):
+            told = post()
+            await told.call(one.root)
+            assert told.status == 200
+            wrong = post(b"{" * (len(BODY) + 5))
+            await wrong.call(one.root)
+            assert wrong.status == 400
 
 
 async def test_a_content_type_may_be_missing_or_have_parameters(autojump_clock: MockClock) -> None:
@@ -268,3 +289,11 @@ async def test_nothing_of_a_stranger_is_read(autojump_clock: MockClock) -> None:
         for headers in ([], [(b"authorization", b"Bearer lnx_nobody")]):
             client = await Client("POST", "/v1/chat/completions", b"no json", headers).call(one.root)
             assert (client.status, client.error()["code"]) == (401, "invalid_api_key")
+
+
+async def test_a_base_url_without_its_end_is_told(autojump_clock: MockClock) -> None:
+    async with edge(autojump_clock) as one:
+        missed = await post(path="/chat/completions").call(one.root)
+        assert "There is /v1/chat/completions" in missed.error()["message"]
+        missed = await post(path="/nonsense").call(one.root)
+        assert "/v1" not in missed.error()["message"]

@@ -143,6 +143,6 @@ def test_what_a_server_refuses_has_the_same_shape(status: int, code: str) -> Non
 
 
 def test_the_control_application_keeps_no_secret_and_no_session() -> None:
-    app = build_control_app(operator=Any, keys=Any, insight=Any, nodes=Any, ids=Any)  # type: ignore[arg-type]  # only its settings count
+    app = build_control_app(operator=Any, keys=Any, insight=Any, journal=Any, nodes=Any, ids=Any)  # type: ignore[arg-type]  # only its settings count
     assert app.quart.secret_key is None
     assert not app.quart.has_static_folder

@@ -10,6 +10,7 @@ from trio.testing import MockClock
 from lunanexa_adapters.asgi.routes import ROUTES
 from lunanexa_apps.codec import structure
 from lunanexa_core.contract.data_plane import ErrorDocument, Model, ModelList, Ready, Version
+from lunanexa_core.contract.journal import HeadDocument, RowDocument, RowPage, StateDocument
 from lunanexa_core.contract.operator import DeploymentList, ReceiptList, StatusDocument
 from lunanexa_core.outcomes import Outcome
 from tests.adapters.asgi_driver import Client
@@ -86,7 +87,15 @@ async def test_answers_are_what_the_schemas_say(autojump_clock: MockClock) -> No
         assert status.nodes
         assert status.receipts
         receipts = structure(ReceiptList, await get("/admin/v1/receipts", OPERATOR_KEY), closed=True)
-        assert receipts.data == status.receipts
+        assert [one.workload for one in receipts.data] == [one.workload for one in status.receipts]
+        page = structure(RowPage, await get("/admin/v1/journal", OPERATOR_KEY), closed=True)
+        assert page.data[0].sequence == page.head
+        path = f"/admin/v1/journal/rows/{receipts.data[0].sequence}"
+        row = structure(RowDocument, await get(path, OPERATOR_KEY), closed=True)
+        assert row.target == receipts.data[0].workload
+        head = structure(HeadDocument, await get("/admin/v1/journal/head", OPERATOR_KEY), closed=True)
+        state = structure(StateDocument, await get("/admin/v1/journal/state", OPERATOR_KEY), closed=True)
+        assert head.sequence == state.sequence == page.head
         deployments = structure(DeploymentList, await get("/admin/v1/deployments", OPERATOR_KEY), closed=True)
         assert deployments.data[0].spec.alias == "tiny"
         models = structure(ModelList, await get("/v1/models", KEY), closed=True)

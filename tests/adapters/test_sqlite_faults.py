@@ -13,7 +13,8 @@ import trio
 import trio.testing
 
 from lunanexa_adapters.sqlite.connection import port_error
-from lunanexa_adapters.sqlite.journal import JOURNAL_SCHEMA, open_sqlite_journal
+from lunanexa_adapters.sqlite.journal import open_sqlite_journal
+from lunanexa_adapters.sqlite.journal_reader import JOURNAL_SCHEMA
 from lunanexa_adapters.sqlite.node_store import open_sqlite_node_store
 from lunanexa_adapters.sqlite.schema import Schema, open_store
 from lunanexa_core.journal import ChainFault, Head, check_row

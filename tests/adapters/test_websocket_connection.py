@@ -23,9 +23,11 @@ from lunanexa_core.contract.frames import (
     Submit,
 )
 from lunanexa_core.ids import KeyId, WorkloadId
+from lunanexa_core.keys import secret_digest
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_ports import gateway as port
 from lunanexa_ports.dispatch import ModelCard
+from lunanexa_ports.errors import PortFault, PortUnavailable
 from lunanexa_ports.gateway import InferenceCall, InferenceGateway, ResponseSink, WorkloadCall, WorkloadSink
 from lunanexa_ports.workloads import WorkloadPlane
 from lunanexa_simulation.clock import SimulatedClock
@@ -35,7 +37,7 @@ from lunanexa_simulation.rng import Streams
 from tests.adapters.edge import edge
 from tests.adapters.ws_driver import CHAT, ENVELOPE, KEY, connected, events, plane, refused, submit, until_ended
 from tests.apps.gateway_fleet import ScriptedEngine, fleet
-from tests.core.builders import SECRET, SESSION
+from tests.core.builders import SECRET, SESSION, api_key
 
 
 async def test_events_are_numbered_and_completed_ends_them(autojump_clock: MockClock) -> None:
@@ -379,6 +381,20 @@ async def test_connections_over_the_bound_are_refused(autojump_clock: MockClock)
         assert world.metrics.value("lunanexa_websocket_closes_total", {"code": "1006"}) == 2
 
 
+async def test_one_key_can_t_take_all_connections(autojump_clock: MockClock) -> None:
+    other = "o" * 40
+    more = api_key(key=KeyId("key_2"), digest=secret_digest(other))
+    async with fleet(autojump_clock, more_keys=(more,)) as world:
+        app = plane(world, connections_of_key_max=1)
+        async with connected(app):
+            socket = await refused(app)
+            assert (socket.status, socket.error()["code"]) == (429, "rate_limited")
+            async with connected(app, headers=((b"x-api-key", other.encode()),)):
+                pass
+        async with connected(app):
+            pass
+
+
 async def test_frames_are_read_no_faster_than_their_pace(autojump_clock: MockClock) -> None:
     async with fleet(autojump_clock) as world, connected(plane(world, frames_per_s=100)) as socket:
         began_s = trio.current_time()
@@ -421,6 +437,9 @@ class BrokenGateway(InferenceGateway):
 
 
 class BrokenWorkloads(WorkloadPlane):
+    def __init__(self, problem: Exception) -> None:
+        self._problem = problem
+
     async def workload(self, api_key: str | None, workload: str) -> JsonValue | Refusal:
         raise AssertionError
 
@@ -428,23 +447,40 @@ class BrokenWorkloads(WorkloadPlane):
         raise AssertionError
 
     async def cancel(self, api_key: str | None, workload: str) -> JsonValue | Refusal:
-        raise LookupError("a bug")
+        raise self._problem
 
     async def capabilities(self, api_key: str | None) -> JsonValue | Refusal:
         raise AssertionError
 
 
-async def test_a_bug_ends_what_met_it_alone() -> None:
-    """A workload's ends that workload; one of the connection's loop ends the connection with 1011."""
+def broken_plane(problem: Exception) -> tuple[WebSocketPlane, SimulatedMetrics]:
     clock, metrics = SimulatedClock(), SimulatedMetrics()
-    app = WebSocketPlane(
+    plane = WebSocketPlane(
         gateway=BrokenGateway(),
-        workloads=BrokenWorkloads(),
+        workloads=BrokenWorkloads(problem),
         ids=SimulatedIds(Streams(3).stream("websocket"), clock),
         clock=clock,
         metrics=metrics,
         session=SESSION,
     )
+    return plane, metrics
+
+
+@pytest.mark.parametrize("problem", [PortUnavailable("away"), PortFault("damaged")])
+async def test_a_ledger_that_can_t_be_read_holds_up_no_cancellation(problem: Exception) -> None:
+    app, _ = broken_plane(problem)
+    async with connected(app) as socket:
+        socket.say(submit("a"))
+        assert isinstance(await socket.hear(), Accepted)
+        socket.say(Cancel("a"))
+        assert await socket.hear() == Cancelled("a", None)
+        socket.say(submit("a"))
+        assert isinstance(await socket.hear(), Accepted)
+
+
+async def test_a_bug_ends_what_met_it_alone() -> None:
+    """A workload's ends that workload; one of the connection's loop ends the connection with 1011."""
+    app, metrics = broken_plane(LookupError("a bug"))
     async with connected(app) as socket, connected(app) as other:
         socket.say(submit("a", {"messages": "broken"}), submit("b"))
         frames = [await socket.hear() for _ in range(3)]

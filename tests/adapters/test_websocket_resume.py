@@ -6,16 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from lunanexa_core.contract.frames import (
-    Accepted,
-    Cancel,
-    Cancelled,
-    Completed,
-    Credit,
-    Event,
-    Resume,
-    ServerFrame,
-)
+from lunanexa_core.contract.frames import Accepted, Cancel, Cancelled, Completed, Credit, Event, Resume, ServerFrame
 from lunanexa_core.ids import KeyId
 from lunanexa_core.keys import secret_digest
 from lunanexa_core.outcomes import Outcome

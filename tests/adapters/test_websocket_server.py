@@ -18,16 +18,8 @@ from lunanexa_adapters.http_server.limits import ServerLimits
 from lunanexa_adapters.http_server.serve import serve_http
 from lunanexa_adapters.websocket.application import WebSocketPlane
 from lunanexa_adapters.websocket.settings import WebSocketSettings
-from lunanexa_core.contract.frames import (
-    Accepted,
-    Cancel,
-    Completed,
-    Credit,
-    Event,
-    Submit,
-    read_server_frame,
-    write_frame,
-)
+from lunanexa_core.contract.frame_text import read_server_frame, write_frame
+from lunanexa_core.contract.frames import Accepted, Cancel, Completed, Credit, Event, Submit
 from lunanexa_core.ids import SessionId
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.ids import SimulatedIds
@@ -230,7 +222,7 @@ async def test_what_is_no_frame_is_closed_with_its_code(sent: bytes, code: int) 
     async with serving() as found:
         stream, raw = await found.raw()
         await stream.send_all(frame(1, submit("a", wait=True).encode()))
-        raw += await read_until(stream, b'"queue_position":0}')
+        raw += await read_until(stream, b'"replayed":false}')
         await stream.send_all(sent)
         raw += await read_to_end(stream)
         opcode, payload = ws_frames(raw)[-1]

@@ -11,17 +11,8 @@ import trio
 from lunanexa_adapters.websocket.application import WebSocketPlane
 from lunanexa_adapters.websocket.settings import WebSocketSettings
 from lunanexa_apps.controller.workloads import KernelWorkloads
-from lunanexa_core.contract.frames import (
-    Cancelled,
-    ClientFrame,
-    Completed,
-    Failed,
-    FrameProblem,
-    ServerFrame,
-    Submit,
-    read_server_frame,
-    write_frame,
-)
+from lunanexa_core.contract.frame_text import FrameProblem, read_server_frame, write_frame
+from lunanexa_core.contract.frames import Cancelled, ClientFrame, Completed, Failed, ServerFrame, Submit
 from lunanexa_ports.asgi import AsgiApplication, Message
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.rng import Streams

@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from lunanexa_adapters.files.private_files import LocalPrivateFiles
+from lunanexa_adapters.sqlite.journal_reader import open_sqlite_journal_reader
 from lunanexa_apps.cli import check_config, invoke, status, up, version
 from lunanexa_apps.cli.completion import Measures
 from lunanexa_apps.cli.status_page import status_page
@@ -160,6 +161,7 @@ def tools(server: Callable[[HttpRequest], Reply]) -> Tools:
         make_ids=CountedIds,
         make_children=no_children,
         make_files=make_files,
+        open_journal=lambda path: open_sqlite_journal_reader(Path(path)),
     )
 
 
@@ -295,7 +297,7 @@ def test_status_uses_the_installation_of_this_machine(tmp_path: Path) -> None:
     assert "no controller answers at http://127.0.0.1:8444" in nobody.stderr
     assert f"lunanexa up --data-dir {tmp_path}" in nobody.stderr
     unknown = call(invoke.command, "--data-dir", str(tmp_path), "x", "Hi", server=refuse(Outcome.MODEL_NOT_FOUND, "no"))
-    assert f"lunanexa status --data-dir {tmp_path}" in unknown.stderr
+    assert f"lunanexa models --data-dir {tmp_path}" in unknown.stderr
 
 
 def test_no_installation_and_no_url() -> None:
@@ -381,9 +383,10 @@ def test_invoke_as_json_with_options_and_standard_input() -> None:
 @pytest.mark.parametrize(
     ("outcome", "exit_code", "hint"),
     [
-        (Outcome.MODEL_NOT_FOUND, 66, "lunanexa status"),
+        (Outcome.MODEL_NOT_FOUND, 66, "lunanexa models"),
         (Outcome.QUEUE_FULL, 75, ""),
         (Outcome.DRAINING, 75, "lunanexa up"),
+        (Outcome.STORE_UNAVAILABLE, 75, "its disk has room"),
         (Outcome.INVALID_REQUEST, 65, ""),
         (Outcome.INVALID_API_KEY, 77, "set LUNANEXA_TOKEN to an API key"),
     ],
@@ -705,6 +708,14 @@ def test_pictures_can_be_exported() -> None:
     console.print(status_page(STATUS, "http://127.0.0.1:8400"))
     console.print(panel(ANNOUNCEMENT))
     assert console.export_svg(title="lunanexa").startswith("<svg")
+
+
+def test_a_terminal_that_knows_few_characters_gets_those() -> None:
+    script = "import lunanexa_apps.cli.main as m; m.main()"
+    command = [sys.executable, "-c", script, "check-config"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "LUNANEXA_DATA_DIR": "/größe"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert "/gr??e" in done.stdout
 
 
 def test_help_and_version_load_nothing_heavy() -> None:

@@ -146,11 +146,22 @@ def test_list_as_a_page_and_as_json() -> None:
     expired = KEY | {"key": "key_2", "state": "expired", "aliases": [], "name": None, "usage": {}}
     controller = Controller(KEY, expired)
     page = call(key.command, "list", server=controller, environment=REMOTE).stdout
-    for part in ("key_1", "build farm", "gemma, moon", "60", "2023-11-15 22:13 UTC", "12 in, 90 out", "expired", "all"):
+    words = ("key_1", "build farm", "gemma, moon", "60 requests a minute", "2023-11-15 22:13 UTC", "expired", "all")
+    for part in (*words, "12 in, 90 out"):
         assert part in page, part
     document = json.loads(call(key.command, "list", "-o", "json", server=controller, environment=REMOTE).stdout)
     assert document == {"data": [KEY, expired]}
     assert "there are no keys" in call(key.command, "list", server=Controller(), environment=REMOTE).stdout
+
+
+def test_a_key_s_name_is_whole_on_a_narrow_screen() -> None:
+    long = "key_0k3v9q4m2n8x7c1b5z6a4d3f2g"
+    controller = Controller(KEY | {"key": long})
+    for columns in ("80", "120"):
+        shown = call(key.command, "list", server=controller, environment=REMOTE | {"COLUMNS": columns}).stdout
+        assert long in shown
+        assert "active" in shown
+        assert ("LIMITS" in shown) == (columns == "120")
 
 
 def test_show_tells_what_is_left_and_what_was_used() -> None:

@@ -1,13 +1,16 @@
 """``lunanexa models|requests|explain|completion`` as a user calls them, over a scripted controller."""
 
+import io
 import json
 from typing import Any
 
 import click
 import pytest
 from click.shell_completion import ShellComplete
+from rich.console import Console
 
-from lunanexa_apps.cli import explain, invoke, key, models, requests, shell_completion
+from lunanexa_apps.cli import explain, invoke, key, models, requests, shell_completion, up
+from lunanexa_apps.cli.request_pages import requests_page
 from lunanexa_core.outcomes import Outcome
 from lunanexa_ports.http_client import HttpRequest
 from tests.apps.scripted_http import Reply
@@ -111,7 +114,8 @@ def test_models() -> None:
     shown = page(models.command)
     assert "32,768 tokens" in shown
     assert "embeddings" in shown
-    assert json.loads(page(models.command, "-o", "json")) == MODELS
+    shown_json = json.loads(page(models.command, "-o", "json"))
+    assert shown_json == {"data": [{"owned_by": None, **card} for card in MODELS["data"]]}
 
 
 def test_no_model_says_where_to_look() -> None:
@@ -160,6 +164,23 @@ def test_what_is_not_there() -> None:
     result = call(explain.command, "wl_9", server=refused, environment=REMOTE)
     assert result.exit_code == 66
     assert "There is no request 'wl_9'." in result.stderr
+    assert "next:  see what there is: lunanexa requests" in result.stderr
+
+
+@pytest.mark.parametrize("width", [80, 100, 140])
+def test_names_are_whole_on_every_screen(width: int) -> None:
+    name = "wl_01m8mk3616tmxqpgs3kj3vw6s7"
+    screen = io.StringIO()
+    document = {
+        "open": [{**OPEN, "workload": name, "alias": "lunanexa-reference"}],
+        "ended": [{**RECEIPT, "workload": name, "alias": "lunanexa-reference"}],
+    }
+    Console(width=width, file=screen).print(requests_page(document))
+    shown = screen.getvalue()
+    assert shown.count(name) == 2
+    assert "12.3 s" in shown
+    assert "4 in, 2 out" in shown
+    assert ("FIRST OUTPUT" in shown) == (width > 112)
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -185,6 +206,24 @@ def test_names_are_completed(
         monkeypatch.setenv(name, value)
     completion = ShellComplete(command, {"obj": tools(serve)}, "lunanexa", "_LUNANEXA_COMPLETE")
     assert [item.value for item in completion.get_completions(arguments, incomplete)] == offered
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "offered"),
+    [
+        (up.command, ["--model"], "file"),
+        (up.command, ["--ready-file"], "file"),
+        (explain.command, ["--data-dir"], "dir"),
+        (explain.command, ["--config"], "file"),
+        (up.command, ["--alias"], None),
+    ],
+)
+def test_the_shell_completes_files_and_folders(
+    command: click.Command, arguments: list[str], offered: str | None
+) -> None:
+    completion = ShellComplete(command, {}, "lunanexa", "_LUNANEXA_COMPLETE")
+    kinds = [item.type for item in completion.get_completions(arguments, "a")]
+    assert kinds == ([] if offered is None else [offered])
 
 
 def test_a_shell_hears_of_no_failure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

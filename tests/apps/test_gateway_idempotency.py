@@ -14,12 +14,12 @@ from lunanexa_core.admission.idempotency import output_gone
 from lunanexa_core.binding import bound_key
 from lunanexa_core.commands import AdmitWorkload, OpenSession
 from lunanexa_core.contract.data_plane import ErrorDocument
-from lunanexa_core.ids import RequestId, SessionId, TenantId, WorkloadId
+from lunanexa_core.ids import KeyId, RequestId, SessionId, TenantId, WorkloadId
 from lunanexa_core.keys import secret_digest
 from lunanexa_core.outcomes import Outcome, Refusal, error_document
 from lunanexa_core.policy import Policy
 from lunanexa_core.terms import Terms
-from lunanexa_core.workload import Settlement, WorkloadState
+from lunanexa_core.workload import DataClass, Settlement, WorkloadState
 from lunanexa_ports.gateway import WorkloadCall
 from lunanexa_simulation.answers import AnswersState
 from lunanexa_simulation.disk import SimulatedDisk
@@ -35,7 +35,7 @@ from tests.apps.gateway_fleet import (
     fleet,
 )
 from tests.apps.test_gateway_submission import Frames
-from tests.core.builders import SECRET, request
+from tests.core.builders import SECRET, api_key, request
 
 CHAT: dict[str, Any] = {"model": "tiny", "messages": [{"role": "user", "content": "Once"}], "max_tokens": 6}
 STREAM = CHAT | {"stream": True}
@@ -144,6 +144,27 @@ async def test_while_the_first_is_in_progress(autojump_clock: MockClock) -> None
     assert len(engine.bodies) == 1
 
 
+async def test_an_answer_to_data_of_a_higher_class_is_not_for_a_key_of_a_lower_one(autojump_clock: MockClock) -> None:
+    low = api_key(key=KeyId("key_2"), digest=secret_digest("u" * 40), data_class_max=DataClass.INTERNAL)
+    engine = ScriptedEngine(WHOLE)
+    async with fleet(autojump_clock, engine, more_keys=(low,)) as world:
+        restricted = KEPT | {"x-lunanexa-data-class": "Confidential"}
+        assert (await world.ask(CHAT, headers=restricted)).status == 200
+        assert outcome(await world.ask(CHAT, headers=restricted, api_key="u" * 40)) is Outcome.PERMISSION_DENIED
+        assert outcome(await world.ask(CHAT, headers=KEPT, api_key="u" * 40)) is Outcome.IDEMPOTENCY_MISMATCH
+
+
+async def test_a_ceiling_counts_all_answers_together(autojump_clock: MockClock) -> None:
+    engine = ScriptedEngine(WHOLE)
+    async with fleet(autojump_clock, engine) as world:
+        for limit, ceiling, refused in ((6, 17, True), (None, 17, True), (6, 18, False)):
+            payload = {"messages": CHAT["messages"], "n": 3} | ({} if limit is None else {"max_tokens": limit})
+            frames = await submit(world, {"payload": payload, "resource_ceiling": {"output_units": ceiling}})
+            assert (frames.refusal is not None) is refused
+            assert frames.refusal is None or frames.refusal.param == "resource_ceiling.output_units"
+        assert len(engine.bodies) == 1
+
+
 async def test_a_departure_binds_the_key_to_how_it_ended(autojump_clock: MockClock) -> None:
     engine = ScriptedEngine(SILENT)
     async with fleet(autojump_clock, engine) as world:
@@ -192,8 +213,13 @@ async def test_a_store_that_fails_costs_the_repetition_alone(autojump_clock: Moc
             assert (await world.ask(body, headers=headers)).status == 200
             assert stored(disk) == 1
             disk.faults.unavailable = True
-            gone(await world.ask(body, headers=headers))
-            disk.faults.unavailable = False
+            assert outcome(await world.ask(body, headers=headers)) is Outcome.STORE_UNAVAILABLE
+            disk.faults.unavailable, disk.faults.delay_ms = False, 30_000
+            began_s = trio.current_time()
+            assert outcome(await world.ask(body, headers=headers)) is Outcome.STORE_UNAVAILABLE
+            assert trio.current_time() - began_s < 5
+            disk.faults.delay_ms = 0
+            await trio.sleep(40)
             assert (await world.ask(body, headers=headers)).status == 200
             assert len(engine.bodies) == 5
 

@@ -124,7 +124,7 @@ async def test_the_engines_own_4xx_passes_as_it_is(status: int, autojump_clock: 
         assert sink.headers["x-should-retry"] == ("true" if status == 429 else "false")
         assert ("retry-after" in sink.headers) == (status == 429)
         receipt = world.receipt()
-        assert receipt.state is WorkloadState.SUCCEEDED
+        assert receipt.state is WorkloadState.FAILED
         assert receipt.settlement.detail == f"engine_refused_{status}"
         assert receipt.settlement.usage == Usage()
         labels = {"route": "chat/completions", "outcome": "engine_refused"}

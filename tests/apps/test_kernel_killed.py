@@ -22,6 +22,7 @@ from lunanexa_core.deployment import Deployment
 from lunanexa_core.events import Event, WorkloadAdmitted, WorkloadSettled
 from lunanexa_core.ids import ClusterId, SessionId, StartId, WorkloadId
 from lunanexa_core.journal import Head, Row
+from lunanexa_core.journal_query import RowQuery
 from lunanexa_core.keys import secret_digest
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.policy import Policy
@@ -130,6 +131,9 @@ class SteppedJournal(Journal):
 
     async def find(self, target: str, limit: int) -> Sequence[Row]:
         return await self._inner.find(target, limit)
+
+    async def page(self, query: RowQuery) -> Sequence[Row]:
+        return await self._inner.page(query)
 
     async def aclose(self) -> None:
         await self._inner.aclose()

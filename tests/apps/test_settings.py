@@ -199,6 +199,7 @@ def test_urls(text: str, url: str) -> None:
 def test_what_is_no_usable_url(text: str) -> None:
     (problem,) = problems({"adopt": ("local", text)})
     assert problem.startswith("adopt (from --adopt): expected a URL like ")
+    assert problem.endswith(", or the word local")
 
 
 def test_several_values_of_one_setting() -> None:
@@ -238,6 +239,40 @@ def test_a_secret_by_reference_by_file_and_by_variable(tmp_path: Path) -> None:
     for result in (by_reference, by_file, by_variable):
         assert "lnx_" not in repr(result)
         assert "lnx_" not in str(result.settings.token)
+
+
+STORE = "postgresql://luna:s3cret@db:6432/fleet?sslmode=require"
+
+
+def test_a_store_may_have_its_password_in_a_variable_alone() -> None:
+    result = loaded(environment={"LUNANEXA_STORE": STORE})
+    assert result.settings.store is not None
+    assert result.settings.store.value == STORE
+    assert str(result.settings.store) == "postgresql://luna@db:6432/fleet"
+    assert "s3cret" not in repr(result)
+    for url in (STORE, "postgresql:///fleet?password=s3cret"):
+        for (problem,) in (problems({"store": url}), problems(document={"store": url})):
+            assert "expected a URL without a password" in problem
+            assert "s3cret" not in problem
+
+
+def test_a_store_without_a_password_may_be_named_anywhere() -> None:
+    url = "postgresql://luna@db/fleet?passfile=/etc/lunanexa/pgpass"
+    for result in (
+        loaded({"store": url}),
+        loaded(document={"store": url}),
+        loaded(environment={"LUNANEXA_STORE": url}),
+    ):
+        assert result.settings.store is not None
+        assert result.settings.store.value == url
+    assert loaded().settings.store is None
+
+
+@pytest.mark.parametrize("value", ["mysql://luna:s3cret@db/fleet", "db", "postgresql://[db", 7])
+def test_what_is_no_store(value: object) -> None:
+    (problem,) = problems(document={"store": value})
+    assert "s3cret" not in problem
+    assert "expected a URL like postgresql://" in problem or "expected a string" in problem
 
 
 def test_missing_references_are_errors(tmp_path: Path) -> None:

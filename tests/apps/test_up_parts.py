@@ -13,7 +13,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from lunanexa_apps.setting_kinds import HostPort
+from lunanexa_apps.setting_kinds import HostPort, StoreUrl
 from lunanexa_apps.settings import flag_of
 from lunanexa_apps.up.choice import AdoptedServer, EngineWish, Silence
 from lunanexa_apps.up.configuration import CommandSettings, LogFormat
@@ -60,6 +60,16 @@ def test_orders_pass_on_what_was_set() -> None:
     assert node.argv[-3:] == ("--log-format", "json", "-v")
 
 
+def test_the_store_is_told_to_the_controller_alone_and_not_in_its_arguments() -> None:
+    url = "postgresql://luna:s3cret@db/fleet"
+    settings = attrs.evolve(SETTINGS, store=StoreUrl(url))
+    environment = {"PATH": "/bin", "LUNANEXA_STORE": url}
+    controller, node = child_orders(settings, HostPort("127.0.0.1", 1), environment, "info")
+    assert controller.environment == {"PATH": "/bin", "LUNANEXA_LOG_LEVEL": "info", "LUNANEXA_STORE": url}
+    assert node.environment == {"PATH": "/bin", "LUNANEXA_LOG_LEVEL": "info"}
+    assert not [argument for order in (controller, node) for argument in order.argv if "s3cret" in argument]
+
+
 @pytest.mark.parametrize(
     ("listen", "address"),
     [("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("127.0.0.1", "127.0.0.1"), ("10.0.0.1", "10.0.0.1")],
@@ -80,6 +90,7 @@ def test_reading_a_status() -> None:
     (replica,) = replicas_of(status_with(pid=7, restarts=2), "default")
     assert (replica.state, replica.pid, replica.restarts, replica.current) == ("starting", 7, 2, True)
     assert describe_state((replica,)) == "engine starting, restart 2"
+    assert describe_state((replica,), adopted=True) == "waiting for the adopted server to answer"
     (old,) = replicas_of(status_with(generation=1), "default")
     assert not old.current
     assert replicas_of({"deployments": "odd"}, "default") == ()

@@ -172,7 +172,8 @@ async def test_conflicts_carry_the_receipt() -> None:
     error = {"code": "idempotency_output_gone", "message": "m"}
     with pytest.raises(Conflict) as caught:
         await scripted(answer({"error": error, "receipt": {"sequence": 4}}, 409)).client.submit(ENVELOPE)
-    assert caught.value.receipt == {"sequence": 4}
+    assert caught.value.receipt is not None
+    assert caught.value.receipt.sequence == 4
 
 
 async def test_an_engines_own_refusal_passes() -> None:
@@ -257,3 +258,9 @@ async def test_a_given_http_client_is_left_open() -> None:
         with pytest.raises(RateLimited):
             await client.chat(BODY)
     assert not script.http.closed
+
+
+async def test_a_stream_is_not_asked_for_in_the_body_of_a_whole_answer() -> None:
+    async with AsyncClient("http://127.0.0.1:1/v1", "key") as client:
+        with pytest.raises(ValueError, match=r"^stream: "):
+            await client.chat({"model": "tiny", "messages": [], "stream": True})

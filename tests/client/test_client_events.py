@@ -117,7 +117,9 @@ async def test_a_workload_that_fails_or_is_cut() -> None:
     with pytest.raises(EngineFailed) as caught:
         async with scripted(stream(named("failed", document))).client.stream_workload({}) as events:
             await anext(events)
-    assert (caught.value.workload_id, caught.value.receipt) == ("wl_1", {"sequence": 5})
+    assert caught.value.receipt is not None
+    assert (caught.value.workload_id, caught.value.receipt.sequence) == ("wl_1", 5)
+    assert caught.value.receipt.state == "Failed"
     with pytest.raises(StreamCut):
         async with scripted(stream(DONE)).client.stream_workload({}) as events:
             assert [event.data async for event in events] == ["[DONE]"]

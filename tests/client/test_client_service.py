@@ -111,6 +111,36 @@ async def test_a_key_that_was_used_for_another_body(clock: MockClock) -> None:
         assert caught.value.outcome is Outcome.IDEMPOTENCY_MISMATCH
 
 
+async def test_an_answer_that_is_given_again_says_so(clock: MockClock) -> None:
+    kept = {**ENVELOPE, "data_policy": {"retention": {"kind": "RetainFor", "ms": 60_000}}, "idempotency_key": "kept"}
+    async with served(clock, engine(names=("tiny",))) as server, client(server) as luna:
+        first, again = await luna.submit(kept), await luna.submit(kept)
+        assert (first.replayed, again.replayed) == (False, True)
+        assert (again.workload_id, again.body["output"]) == (first.workload_id, first.body["output"])
+        streamed = {**kept, "idempotency_key": "streamed"}
+        for replayed in (False, True):
+            async with luna.connect() as connection:
+                workload = await connection.submit(streamed)
+                await workload.accepted()
+                assert workload.replayed is replayed
+                assert (await workload.result())["state"] == "Succeeded"
+            async with luna.stream_workload({**kept, "idempotency_key": "events"}) as events:
+                assert events.head.replayed is replayed
+                assert [event.name async for event in events][-1] == "completed"
+
+
+async def test_an_answer_that_was_not_kept_has_a_receipt(clock: MockClock) -> None:
+    async with served(clock, engine(names=("tiny",))) as server, client(server) as luna:
+        first = await luna.submit(ENVELOPE, idempotency_key="once")
+        with pytest.raises(Conflict) as caught:
+            await luna.submit(ENVELOPE, idempotency_key="once")
+        assert caught.value.receipt is not None
+        place = first.body["receipt"]
+        assert caught.value.receipt.workload_id == first.workload_id
+        assert (caught.value.receipt.sequence, caught.value.receipt.hash) == (place["sequence"], place["hash"])
+        assert caught.value.receipt.state == "Succeeded"
+
+
 async def test_a_workload_whose_engine_fails(clock: MockClock) -> None:
     cut = Script(parts=(Part(delta("a")),), whole=False)
     async with served(clock, ScriptedEngine(cut)) as server, client(server) as luna:
@@ -118,7 +148,10 @@ async def test_a_workload_whose_engine_fails(clock: MockClock) -> None:
             async with luna.stream_workload(ENVELOPE) as events:
                 assert [event.name async for event in events] == []
         assert caught.value.workload_id == events.head.workload_id
-        assert caught.value.receipt["sequence"] > 0
+        receipt = caught.value.receipt
+        assert receipt is not None
+        assert (receipt.workload_id, receipt.state) == (events.head.workload_id, "Failed")
+        assert receipt.sequence
 
 
 async def test_websocket_workloads(clock: MockClock) -> None:

@@ -17,6 +17,7 @@ from lunanexa_client import (
     LunaNexaError,
     ProtocolError,
     RateLimited,
+    Receipt,
     ResumeGone,
     Unavailable,
     WorkloadCancelled,
@@ -144,7 +145,8 @@ async def test_cancelling_one() -> None:
         assert [await anext(workload), await anext(workload)] == [2, 3]
         with pytest.raises(WorkloadCancelled) as caught:
             await workload.result()
-        assert caught.value.receipt == {"sequence": 9}
+        assert caught.value.receipt is not None
+        assert caught.value.receipt.sequence == 9
         assert caught.value.workload_id == "wl_w1"
         assert await workload.cancel() == {"sequence": 9}
 
@@ -369,7 +371,7 @@ async def test_events_that_are_kept_no_more() -> None:
         workload = await connection.submit(BODY, resumable=True)
         with pytest.raises(ResumeGone) as caught:
             await workload.result()
-        assert caught.value.receipt == "/v1/workloads/wl_w1"
+        assert caught.value.receipt == Receipt(address="/v1/workloads/wl_w1", workload_id="wl_w1")
 
 
 @pytest.fixture

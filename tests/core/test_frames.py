@@ -8,6 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lunanexa_core.canonical import MAX_INTEGER
+from lunanexa_core.contract.frame_text import (
+    FrameProblem,
+    read_client_frame,
+    read_server_frame,
+    write_completed,
+    write_event,
+    write_frame,
+)
 from lunanexa_core.contract.frames import (
     CREDITS_MAX,
     Accepted,
@@ -18,16 +26,10 @@ from lunanexa_core.contract.frames import (
     Credit,
     Event,
     Failed,
-    FrameProblem,
     Goaway,
     Resume,
     ServerFrame,
     Submit,
-    read_client_frame,
-    read_server_frame,
-    write_completed,
-    write_event,
-    write_frame,
 )
 from lunanexa_core.ids import WorkloadId
 

@@ -76,6 +76,25 @@ def test_what_ended_is_answered_whatever_became_of_its_model() -> None:
     assert found.outcome is Outcome.MODEL_NOT_FOUND
 
 
+def test_the_name_of_what_a_key_stands_for_is_taken() -> None:
+    """Or the key would be answered with what another request got."""
+    state, observed = state_of(serving_events()), heard()
+    first = admit(state, observed, POLICY, asked(2, "k1"), NOW)
+    assert isinstance(first, WorkloadAdmitted)
+    apply(state, first, epoch=1, wall_ms=NOW.wall_ms)
+    settle = SettleWorkload(Settlement(workload=WorkloadId("wl_2"), outcome=None))
+    for event in decide(state, observed, POLICY, settle, NOW).events:
+        apply(state, event, epoch=1, wall_ms=NOW.wall_ms)
+    state.receipts.clear()  # As newer ones push it out.
+    for key in ("k2", None):
+        assert refusal(admit(state, observed, POLICY, asked(2, key), NOW)).outcome is Outcome.WORKLOAD_ACTIVE
+    later = after(HOUR_MS)
+    for event in decide(state, heard(later), POLICY, Tick(), later).events:
+        apply(state, event, epoch=1, wall_ms=later.wall_ms)
+    assert not state.bound
+    assert isinstance(admit(state, heard(later), POLICY, asked(2, "k2"), later), WorkloadAdmitted)
+
+
 def test_a_tick_frees_only_so_many_at_once() -> None:
     state, observed = state_of(serving_events()), heard()
     policy = attrs.evolve(POLICY, bindings_max=10_000, queue_requests_max=5_000)

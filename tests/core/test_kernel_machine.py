@@ -33,6 +33,7 @@ from lunanexa_core.routing.pick import deny_waiting, grant_waiting
 from lunanexa_core.routing.routable import routable_replicas
 from lunanexa_core.southbound.heartbeat import ReplicaReport, ReplicaState
 from lunanexa_core.state import State
+from lunanexa_core.state_digest import state_digest
 from lunanexa_core.time import Instant
 from lunanexa_core.workload import Attempt, Priority, Receipt, Settlement, Usage
 from tests.core.builders import DEPLOYMENT, NODE, NOW, POLICY, SESSION, api_key, heartbeat, report, request, spec
@@ -198,7 +199,9 @@ class KernelMachine(RuleBasedStateMachine):
     def restart(self) -> None:
         """A new leader: state comes from replay, what was observed is gone."""
         self.epoch += 1
-        self.state = self.replayed()
+        replayed = self.replayed()
+        assert state_digest(replayed) == state_digest(self.state)
+        self.state = replayed
         self.observed = Observed(began_mono_ms=self.now.mono_ms)
         self.ask(BEGIN)
 

@@ -255,8 +255,8 @@ def test_what_is_reserved_is_the_body_and_what_it_asks_for() -> None:
     assert reserved_tokens(head_of(body, Dialect.EMBEDDINGS), 100) == asked
     body = b'{"model":"a","max_tokens":5,"max_completion_tokens":7}'
     assert reserved_tokens(head_of(body), 100) == estimate_tokens(len(body)) + 7
-    body = b'{"model":"a"}'
-    assert reserved_tokens(head_of(body), 100) == estimate_tokens(len(body)) + 100
+    for body in (b'{"model":"a"}', b'{"model":"a","max_tokens":-1}'):
+        assert reserved_tokens(head_of(body), 100) == estimate_tokens(len(body)) + 100
     # More than the usual is settled when it was used, not reserved.
     body = b'{"model":"a","max_tokens":5000}'
     assert reserved_tokens(head_of(body), 100) == estimate_tokens(len(body)) + 100

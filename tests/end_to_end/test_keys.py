@@ -91,7 +91,7 @@ async def test_a_key_is_held_to_its_limits_and_ends(tmp_path: Path) -> None:
         assert spent.response.headers["x-ratelimit-remaining-requests"] == "0"
         assert int(spent.response.headers["retry-after"]) > 1
         usage = (await key_command(up, "show", key))["usage"]
-        assert (usage["requests"], usage["succeeded"], usage["cancelled"]) == (3, 2, 1)
+        assert [usage[name] for name in ("requests", "succeeded", "failed", "cancelled")] == [3, 1, 1, 1]
         assert usage["output_tokens"] == aborted["output_tokens"] + used.completion_tokens
         await up.stop()
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import trio
 import trio_websocket
@@ -94,6 +95,25 @@ async def test_an_installation_that_stops_says_goodbye(tmp_path: Path) -> None:
     assert "goaway" in busy
     assert busy[-1] == 1012
     assert "completed" in busy
+
+
+async def test_a_drain_that_an_operator_begins_is_told_too(tmp_path: Path) -> None:
+    async with running(tmp_path) as up:
+        heard = await trio.to_thread.run_sync(_heard_over_a_drain, up.ready)
+    assert heard == ["goaway", 1012]
+
+
+def _heard_over_a_drain(ready: Ready) -> list[object]:
+    """Types of the frames on an idle connection, and its close code."""
+    key = {"authorization": f"Bearer {ready.api_key}"}
+    frames: list[object] = []
+    with connect(stream_url(ready), additional_headers=key, subprotocols=[Subprotocol("lunanexa.v1")]) as idle:
+        operator = {"authorization": f"Bearer {ready.operator_token}"}
+        httpx2.post(f"{ready.origin}/admin/v1/drain", headers=operator, timeout=LIMIT_S).raise_for_status()
+        with contextlib.suppress(ConnectionClosed):
+            while True:
+                frames.append(json.loads(idle.recv(timeout=LIMIT_S))["type"])
+        return [*frames, idle.close_code]
 
 
 def _heard_over_a_stop(up: Up) -> list[list[object]]:

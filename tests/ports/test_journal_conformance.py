@@ -1,20 +1,27 @@
-"""Both journals pass the one suite."""
+"""Every journal passes the one suite."""
 
 from pathlib import Path
 
 import pytest
 
+from lunanexa_adapters.postgres.address import parse_address
+from lunanexa_adapters.postgres.journal import open_postgres_journal
 from lunanexa_adapters.sqlite.journal import open_sqlite_journal
 from lunanexa_ports.conformance import journal
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.journal import open_simulated_journal
+from tests.postgres_server import PostgresServer
 
 
-@pytest.fixture(params=["simulated", "sqlite"])
+@pytest.fixture(params=["simulated", "sqlite", pytest.param("postgres", marks=pytest.mark.slow)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> journal.OpenJournal:
     if request.param == "simulated":
         disk = SimulatedDisk()
         return lambda: open_simulated_journal(disk)
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres")
+        address = parse_address(server.url(server.new_schema()))
+        return lambda: open_postgres_journal(address)
     return lambda: open_sqlite_journal(tmp_path / "controller" / "store.sqlite3")
 
 

@@ -5,15 +5,18 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import attrs
+import pytest
 import trio
 import trio.testing
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from lunanexa_adapters.postgres.address import parse_address
+from lunanexa_adapters.postgres.journal import open_postgres_journal
 from lunanexa_adapters.sqlite.journal import open_sqlite_journal
 from lunanexa_core.journal import Head, Row
 from lunanexa_ports.conformance.journal import read_all, rows_after, verified
@@ -21,6 +24,7 @@ from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.journal import Appended, Journal
 from lunanexa_simulation.disk import Mount, SimulatedDisk
 from lunanexa_simulation.journal import SimulatedJournal, open_simulated_journal
+from tests.postgres_server import PostgresServer
 
 T = TypeVar("T")
 
@@ -162,6 +166,23 @@ class SqliteMachine(JournalMachine):
         self.directory.cleanup()
 
 
+class PostgresMachine(JournalMachine):
+    """As the other, and the server may end every connection that is at rest."""
+
+    server: ClassVar[PostgresServer]
+
+    def __init__(self) -> None:
+        self.schema = self.server.new_schema()
+        super().__init__()
+
+    def opening(self) -> AbstractAsyncContextManager[Journal]:
+        return open_postgres_journal(parse_address(self.server.url(self.schema)))
+
+    @rule()
+    def cut_connections(self) -> None:
+        self.server.end_connections()
+
+
 class SimulatedMachine(JournalMachine):
     """As the other, and the machine may lose its power in the middle of an append."""
 
@@ -204,7 +225,15 @@ class SimulatedMachine(JournalMachine):
         assert unknown
 
 
+@pytest.fixture
+def machine_server(postgres: PostgresServer) -> None:
+    PostgresMachine.server = postgres
+
+
 TestSqlite = SqliteMachine.TestCase
 TestSqlite.settings = BOUNDED
+TestPostgres = PostgresMachine.TestCase
+TestPostgres.settings = settings(BOUNDED, max_examples=10)
+TestPostgres = pytest.mark.slow(pytest.mark.usefixtures("machine_server")(TestPostgres))
 TestSimulated = SimulatedMachine.TestCase
 TestSimulated.settings = BOUNDED

@@ -15,6 +15,7 @@ from lunanexa_adapters.asgi.errors import UNAVAILABLE, invalid
 from lunanexa_adapters.asgi.exchange import Exchange
 from lunanexa_adapters.asgi.headers import bearer, request_id
 from lunanexa_adapters.asgi.insight import insight_routes
+from lunanexa_adapters.asgi.journal import journal_routes
 from lunanexa_adapters.asgi.keys import key_routes
 from lunanexa_adapters.asgi.node_plane import node_routes
 from lunanexa_adapters.asgi.operator import operator_routes
@@ -24,6 +25,7 @@ from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.ids import IdSource
 from lunanexa_ports.insight import Insight
+from lunanexa_ports.journal_plane import JournalPlane
 from lunanexa_ports.node_plane import NodePlane
 from lunanexa_ports.operator import KeyPlane, OperatorPlane
 
@@ -71,7 +73,13 @@ def _unreadable(scope: Scope) -> Refusal | None:
 
 
 def build_control_app(
-    *, operator: OperatorPlane, keys: KeyPlane, insight: Insight, nodes: NodePlane, ids: IdSource
+    *,
+    operator: OperatorPlane,
+    keys: KeyPlane,
+    insight: Insight,
+    journal: JournalPlane,
+    nodes: NodePlane,
+    ids: IdSource,
 ) -> ControlApp:
     """The application; it needs no lifespan."""
     app = QuartTrio("lunanexa", static_folder=None, template_folder=None)
@@ -89,6 +97,7 @@ def build_control_app(
     app.register_blueprint(operator_routes(operator, answers))
     app.register_blueprint(key_routes(keys, answers))
     app.register_blueprint(insight_routes(insight, answers))
+    app.register_blueprint(journal_routes(journal, answers))
     app.register_blueprint(node_routes(nodes, answers))
 
     @app.errorhandler(HTTPException)

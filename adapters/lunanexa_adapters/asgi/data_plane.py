@@ -11,8 +11,9 @@ from typing import Final
 
 import attrs
 
+from lunanexa_adapters.asgi.body_room import BodyRoom
 from lunanexa_adapters.asgi.call import FORM_TYPE, JSON_TYPE, read_call
-from lunanexa_adapters.asgi.errors import UNAVAILABLE, method_not_allowed, not_found
+from lunanexa_adapters.asgi.errors import UNAVAILABLE, invalid, method_not_allowed, not_found
 from lunanexa_adapters.asgi.exchange import AsgiSink, Departed, Exchange
 from lunanexa_adapters.asgi.headers import bearer, request_id
 from lunanexa_adapters.asgi.openapi import openapi_document
@@ -45,13 +46,15 @@ _UNSERVED: Final = frozenset(("assistants", "audio", "batches", "files", "fine_t
 
 @attrs.frozen(kw_only=True)
 class DataPlaneSettings:
-    """``body_limits``: bytes by dialect; those that may carry images or sound have more."""
+    """``body_limits``: bytes by dialect; those that may carry images or sound have more. ``bodies_bytes_max``: of all
+    requests in progress together."""
 
     version: str
     body_limits: Mapping[Dialect, int] = MappingProxyType(
         {dialect: _MEDIA_BYTES if request_rules(dialect).media else _TEXT_BYTES for dialect in Dialect}
     )
     envelope_bytes_max: int = _MEDIA_BYTES
+    bodies_bytes_max: int = 1024 * 1024 * 1024
 
 
 class DataPlane(AsgiApplication):
@@ -74,6 +77,7 @@ class DataPlane(AsgiApplication):
         self._ids = ids
         self._clock = clock
         self._settings = settings
+        self._room = BodyRoom(settings.bodies_bytes_max)
         self._document: bytes | None = None
         self._workloads = WorkloadRoutes(
             gateway=gateway, workloads=workloads, clock=clock, body_limit_bytes=settings.envelope_bytes_max
@@ -93,11 +97,13 @@ class DataPlane(AsgiApplication):
         return frozenset((*self._gets, "/v1/models/{id}", *PATHS, *_DIALECTS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
-        exchange = Exchange(scope, receive, send, request_id(scope, self._ids))
+        exchange = Exchange(scope, receive, send, request_id(scope, self._ids), self._room)
         try:
             await self._serve(exchange)
         except Departed:
             return
+        finally:
+            exchange.let_go()
 
     async def _serve(self, exchange: Exchange) -> None:
         path = exchange.path
@@ -120,8 +126,10 @@ class DataPlane(AsgiApplication):
             await exchange.refuse_unread(
                 Refusal(outcome=Outcome.UNSUPPORTED_ENDPOINT, message=f"{path[:200]} is not served here.")
             )
+        elif path == "/v1/stream":
+            await exchange.refuse_unread(invalid("This is a WebSocket address: upgrade the connection.", "upgrade"))
         else:
-            await exchange.refuse_unread(not_found(path))
+            await exchange.refuse_unread(not_found(path, "/v1" + path if "/v1" + path in self.paths else None))
 
     async def _infer(self, exchange: Exchange, dialect: Dialect) -> None:
         received_mono_ms = self._clock.now().mono_ms

@@ -29,6 +29,7 @@ class _EnvelopeSink(WorkloadSink):
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
         self._workload: WorkloadId | None = None
+        self._limits: HeaderList = []
         self._replayed = False
 
     @property
@@ -39,10 +40,11 @@ class _EnvelopeSink(WorkloadSink):
         if self._workload is None:
             return []
         replayed = [(b"x-lunanexa-replayed", b"true")] if self._replayed else []
-        return [(b"x-lunanexa-workload-id", self._workload.encode()), *replayed]
+        return [(b"x-lunanexa-workload-id", self._workload.encode()), *replayed, *self._limits]
 
     def _accept(self, accepted: Accepted) -> None:
         self._workload, self._replayed = accepted.workload, accepted.replayed
+        self._limits = [(name.encode(), value.encode()) for name, value in limit_headers(accepted.allowances)]
 
     async def _refuse(self, refusal: Refusal, response: WorkloadResponse | None) -> None:
         """With the status of the refusal; the body has its error either way."""

@@ -52,9 +52,10 @@ def error_answer(refusal: Refusal, request_id: str, headers: Iterable[tuple[str,
     return ErrorAnswer(status=row.http_status, headers=listed, body=body)
 
 
-def not_found(path: str) -> Refusal:
-    """No such address."""
-    return Refusal(outcome=Outcome.NOT_FOUND, message=f"There is no {_shown(path)} here.")
+def not_found(path: str, meant: str | None = None) -> Refusal:
+    """No such address; ``meant`` is the one that is there."""
+    hint = "" if meant is None else f" There is {_shown(meant)}: a base URL ends in /v1."
+    return Refusal(outcome=Outcome.NOT_FOUND, message=f"There is no {_shown(path)} here.{hint}")
 
 
 def method_not_allowed(method: str, allowed: str) -> Refusal:

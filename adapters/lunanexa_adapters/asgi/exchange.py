@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import trio
 
+from lunanexa_adapters.asgi.body_room import NO_ROOM, BodyRoom
 from lunanexa_adapters.asgi.errors import ErrorAnswer, HeaderList, error_answer, invalid, too_large
 from lunanexa_adapters.asgi.headers import raw_header
 from lunanexa_core.ids import RequestId
@@ -30,7 +31,12 @@ class Departed(Exception):  # an ending, not an error
 class Exchange:
     """One request and its answer."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, request: RequestId) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, request: RequestId, room: BodyRoom | None = None
+    ) -> None:
+        """``room``: for its body, if one is to be read."""
+        self._room = room
+        self._held_bytes = 0
         self.scope = scope
         self.request = request
         self._receive = receive
@@ -48,8 +54,22 @@ class Exchange:
     def path(self) -> str:
         return str(self.scope["path"])
 
+    def let_go(self) -> None:
+        """The body is not held any more."""
+        if self._room is not None:
+            self._room.give_back(self._held_bytes)
+            self._held_bytes = 0
+
+    def _hold(self, size_bytes: int) -> bool:
+        assert self._room is not None, "a body without room for it"
+        if not self._room.take(size_bytes):
+            return False
+        self._held_bytes += size_bytes
+        return True
+
     async def body(self, limit_bytes: int) -> bytes | Refusal:
-        """The whole body; a refusal as soon as it must be too large. Raises :class:`Departed`."""
+        """The whole body, held until :meth:`let_go`; a refusal as soon as it must be too large, or finds no room.
+        Raises :class:`Departed`."""
         declared = raw_header(self.scope, b"content-length")
         if declared is not None:
             if not declared.isdigit() or len(declared) > _LENGTH_DIGITS:
@@ -66,6 +86,8 @@ class Exchange:
             more = message.get("more_body", False)
             if whole.tell() + len(part) > limit_bytes:
                 return too_large(limit_bytes)
+            if not self._hold(len(part)):
+                return NO_ROOM
             if not more and whole.tell() == 0:
                 return part
             whole.write(part)

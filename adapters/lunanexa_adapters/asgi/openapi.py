@@ -131,7 +131,9 @@ def _answers(route: Route, book: SchemaBook) -> dict[str, Any]:
         content = {**_json({"type": "object"}), **others}
         return {"200": _response("The engine's own answer, unchanged.", content, _ON_INFERENCE)}
     text = isinstance(route.answer, str)
-    content = {route.answer: {"schema": _TEXT}} if text else _json(dict(book.of(route.answer)))
+    # A schema of server-sent events would be that of each event's data.
+    schema = {} if route.answer == "text/event-stream" else _TEXT
+    content = {route.answer: {"schema": schema}} if text else _json(dict(book.of(route.answer)))
     found = {"200": _response(route.summary + ".", content, _ON_SIGNED if route.signed_answer else _ALWAYS)}
     if route.nothing:
         found["204"] = _response("Nothing new.", None, _ALWAYS)

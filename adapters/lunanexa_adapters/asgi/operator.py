@@ -1,7 +1,5 @@
 """``/admin/v1``: the routes of the operator plane that the command line uses."""
 
-from typing import Final
-
 from quart import Blueprint, Response, request
 
 from lunanexa_adapters.asgi.errors import invalid
@@ -11,12 +9,14 @@ from lunanexa_adapters.asgi.quart_answers import (
     identifier,
     is_number,
     json_document,
+    query_limit,
+    query_number,
     read_body,
     secret,
 )
+from lunanexa_core.ids import TenantId
+from lunanexa_core.journal_query import ReceiptQuery
 from lunanexa_ports.operator import OperatorPlane
-
-RECEIPTS_DEFAULT: Final = 50
 
 
 def operator_routes(plane: OperatorPlane, answers: Answers) -> Blueprint:
@@ -50,10 +50,15 @@ def operator_routes(plane: OperatorPlane, answers: Answers) -> Blueprint:
 
     @routes.get("/receipts")
     async def receipts() -> Response:
-        text = request.args.get("limit", str(RECEIPTS_DEFAULT))
-        if not is_number(text):
-            raise Refused(invalid("'limit' must be a number.", "limit"))
-        return answers.reply(await plane.receipts(secret(), int(text)))
+        tenant = request.args.get("tenant")
+        query = ReceiptQuery(
+            limit=query_limit(),
+            cursor=query_number("cursor"),
+            tenant=None if tenant is None else TenantId(identifier(tenant, "tenant")),
+            after_wall_ms=query_number("after_wall_ms"),
+            before_wall_ms=query_number("before_wall_ms"),
+        )
+        return answers.reply(await plane.receipts(secret(), query))
 
     return routes
 

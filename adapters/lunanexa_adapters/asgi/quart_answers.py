@@ -16,6 +16,7 @@ from lunanexa_ports.asgi import Scope
 from lunanexa_ports.ids import IdSource
 
 BODY_BYTES_MAX: Final = 1024 * 1024
+LIMIT_DEFAULT: Final = 50
 _DIGITS_MAX: Final = 15
 
 
@@ -69,6 +70,23 @@ def identifier(text: str, param: str) -> str:
 def is_number(text: str) -> bool:
     """Plain digits, few enough for any integer of ours."""
     return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+
+
+def query_number(name: str, default: int | None = None) -> int | None:
+    """A number in the address; ``default`` when it is not there."""
+    text = request.args.get(name)
+    if text is None:
+        return default
+    if not is_number(text):
+        raise Refused(invalid(f"'{name}' must be a number.", name))
+    return int(text)
+
+
+def query_limit() -> int:
+    """How long a page shall be."""
+    limit = query_number("limit", LIMIT_DEFAULT)
+    assert limit is not None
+    return limit
 
 
 def _scope() -> Scope:

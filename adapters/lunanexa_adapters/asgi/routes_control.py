@@ -3,8 +3,9 @@
 from typing import Any, Final
 
 from lunanexa_adapters.asgi.route import IDENTIFIER, KEY_REFUSALS, LIMIT, Parameter, Plane, Route, identifier
-from lunanexa_core.contract import insight, keys, operator
+from lunanexa_core.contract import insight, journal, keys, operator
 from lunanexa_core.deployment import DeploymentSpec
+from lunanexa_core.journal import Chain
 from lunanexa_core.outcomes import Outcome
 from lunanexa_core.southbound.documents import DesiredState
 from lunanexa_core.southbound.heartbeat import Enrolled, Enrolment, Heartbeat, HeartbeatAnswer
@@ -37,6 +38,26 @@ _AFTER: Final = Parameter(
     schema={"type": "string", "pattern": r"^[0-9]{1,15}\.[0-9]{1,15}$", "default": "0.0"},
     described="EPOCH.GENERATION that is known already.",
 )
+_NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
+_CURSOR: Final = Parameter(
+    name="cursor", place="query", schema=_NUMBER, described="The `next_cursor` of the page before."
+)
+_SINCE: Final = Parameter(
+    name="after_wall_ms", place="query", schema=_NUMBER, described="Recorded then or later; ms since 1970."
+)
+_BEFORE: Final = Parameter(
+    name="before_wall_ms", place="query", schema=_NUMBER, described="Recorded before then; ms since 1970."
+)
+_NAME: Final = {"type": "string", "pattern": IDENTIFIER}
+_TENANT: Final = Parameter(name="tenant", place="query", schema=_NAME, described="Of this tenant alone.")
+_ORDER: Final = Parameter(
+    name="order", place="query", schema={"enum": ["newest", "oldest"], "default": "newest"}, described="What is first."
+)
+_CHAIN: Final = Parameter(name="chain", place="query", schema={"enum": [chain.value for chain in Chain]})
+_ACTION: Final = Parameter(name="action", place="query", schema=_NAME, described="As in `key.created`.")
+_TARGET: Final = Parameter(name="target", place="query", schema=_NAME, described="What the row is about.")
+_ACTOR: Final = Parameter(name="actor", place="query", schema=_NAME, described="Who did it.")
+_SEQUENCE: Final = Parameter(name="sequence", place="path", schema=_NUMBER)
 _WAIT: Final = Parameter(name="wait_ms", place="query", schema={"type": "integer", "minimum": 0, "default": 0})
 
 
@@ -103,7 +124,13 @@ OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
         Outcome.NOT_FOUND,
         parameters=(_API_KEY,),
     ),
-    _admin("get", "/receipts", "The newest receipts", operator.ReceiptList, parameters=(LIMIT,)),
+    _admin(
+        "get",
+        "/receipts",
+        "Receipts, the newest first",
+        operator.ReceiptList,
+        parameters=(LIMIT, _CURSOR, _TENANT, _SINCE, _BEFORE),
+    ),
     _admin("get", "/requests", "Requests of all keys, in progress and ended", insight.RequestList, parameters=(LIMIT,)),
     _admin(
         "get",
@@ -112,6 +139,23 @@ OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
         insight.Explanation,
         Outcome.NOT_FOUND,
         parameters=(_WORKLOAD,),
+    ),
+    _admin(
+        "get",
+        "/journal",
+        "Rows of journal and ledger",
+        journal.RowPage,
+        parameters=(LIMIT, _CURSOR, _ORDER, _CHAIN, _ACTION, _TARGET, _ACTOR, _SINCE, _BEFORE),
+    ),
+    _admin("get", "/journal/head", "Where both chains stand", journal.HeadDocument),
+    _admin("get", "/journal/state", "The digest of the live state", journal.StateDocument),
+    _admin(
+        "get",
+        "/journal/rows/{sequence}",
+        "One row",
+        journal.RowDocument,
+        Outcome.NOT_FOUND,
+        parameters=(_SEQUENCE,),
     ),
 )
 

@@ -60,6 +60,24 @@ def open_reader(path: Path, *, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
     return connection
 
 
+def open_unchanged(path: Path, schema: Schema) -> sqlite3.Connection:
+    """A connection that changes nothing of a file that nobody writes meanwhile. What a writer that was killed left in
+    its WAL is read too. Raises ``PortFault`` when the file is not of this schema."""
+    wal = path.with_name(path.name + "-wal")
+    left = wal.exists() and wal.stat().st_size > 0
+    # Without a WAL to read, SQLite makes no files beside this one if it is told that it won't change.
+    address = path.absolute().as_uri() + ("?mode=ro" if left else "?mode=ro&immutable=1")
+    connection = sqlite3.connect(address, isolation_level=None, uri=True)
+    try:
+        connection.execute("PRAGMA trusted_schema=OFF")
+        if check(connection, schema):
+            raise PortFault(f"the {schema.store} is empty")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def check(connection: sqlite3.Connection, schema: Schema) -> bool:
     """Whether the file is empty (``True``) or holds this schema (``False``). Raises ``PortFault`` with the
     way out for anything else."""

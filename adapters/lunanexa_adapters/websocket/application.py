@@ -27,6 +27,7 @@ from lunanexa_ports.metrics import Metrics
 from lunanexa_ports.workloads import WorkloadPlane
 
 _NO_ROOM: Final = Refusal(outcome=Outcome.NO_CAPACITY, message="The service has no room for another connection.")
+_TOO_MANY: Final = Refusal(outcome=Outcome.RATE_LIMITED, message="This key has too many connections open.")
 
 
 class WebSocketPlane(AsgiApplication):
@@ -54,7 +55,8 @@ class WebSocketPlane(AsgiApplication):
             resumables=Resumables(ids, session, most=settings.resumables_max),
             room=Room(settings.kept_total_bytes_max),
         )
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[Connection, str] = {}
+        """And the digest of the key of each."""
         self._outlasting: trio.Nursery | None = None
         self._draining = False
 
@@ -99,7 +101,7 @@ class WebSocketPlane(AsgiApplication):
             return
         connection = Connection(services, caller, receive, send, self._outlasting)
         services.reporter.began()
-        self._connections[connection] = None
+        self._connections[connection] = caller.key_digest
         began_s = trio.current_time()
         try:
             await self._serve(connection, request, send)
@@ -109,11 +111,18 @@ class WebSocketPlane(AsgiApplication):
             services.reporter.ended(request, connection.closing.code, workloads=connection.workloads, ms=ms)
 
     async def _refusal_of(self, caller: Caller) -> Refusal | None:
+        stranger = await self._services.gateway.authenticate(caller.api_key)
+        if stranger is not None:
+            return stranger
+        # After the last wait: what is counted here holds until the connection is among them.
+        settings = self._services.settings
         if self._draining:
             return DRAINING
-        if len(self._connections) >= self._services.settings.connections_max:
+        if len(self._connections) >= settings.connections_max:
             return _NO_ROOM
-        return await self._services.gateway.authenticate(caller.api_key)
+        if list(self._connections.values()).count(caller.key_digest) >= settings.connections_of_key_max:
+            return _TOO_MANY
+        return None
 
     async def _serve(self, connection: Connection, request: RequestId, send: Send) -> None:
         headers = [(b"x-request-id", request.encode())]

@@ -14,18 +14,8 @@ from lunanexa_adapters.websocket.resumables import Gone
 from lunanexa_adapters.websocket.roster import Roster
 from lunanexa_adapters.websocket.services import Services
 from lunanexa_adapters.websocket.tasks import cancel_accepted, run_outlasting, run_workload
-from lunanexa_core.contract.frames import (
-    Cancel,
-    Credit,
-    Failed,
-    FrameProblem,
-    Goaway,
-    Resume,
-    ServerFrame,
-    Submit,
-    read_client_frame,
-    write_frame,
-)
+from lunanexa_core.contract.frame_text import FrameProblem, read_client_frame, write_frame
+from lunanexa_core.contract.frames import Cancel, Credit, Failed, Goaway, Resume, ServerFrame, Submit
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_ports.asgi import SLOW_CONSUMER as CLOSED_BECAUSE_SLOW
 from lunanexa_ports.asgi import Receive, Send

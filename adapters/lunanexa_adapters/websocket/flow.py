@@ -10,17 +10,8 @@ import trio
 from lunanexa_adapters.websocket.answers import error_of
 from lunanexa_adapters.websocket.log import Log
 from lunanexa_adapters.websocket.pieces import Piece, completed_piece, event_piece
-from lunanexa_core.contract.frames import (
-    CREDITS,
-    CREDITS_MAX,
-    Accepted,
-    Cancelled,
-    Failed,
-    JsonObject,
-    write_completed,
-    write_event,
-    write_frame,
-)
+from lunanexa_core.contract.frame_text import write_completed, write_event, write_frame
+from lunanexa_core.contract.frames import CREDITS, CREDITS_MAX, Accepted, Cancelled, Failed, JsonObject
 from lunanexa_core.contract.response import WorkloadResponse, response_members
 from lunanexa_core.ids import RequestId, WorkloadId
 from lunanexa_core.outcomes import Refusal, WebSocketFrame
@@ -178,6 +169,7 @@ class Flow(port.WorkloadSink):
                         workload_id=accepted.workload,
                         queue_position=accepted.place,
                         resume_token=token,
+                        replayed=accepted.replayed,
                     )
                 )
             )

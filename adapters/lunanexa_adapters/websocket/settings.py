@@ -11,6 +11,8 @@ class WebSocketSettings:
 
     connections_max: int = 1_024
     """A connection over it is refused with 503."""
+    connections_of_key_max: int = 256
+    """Of one key; one more is refused with 429."""
     workloads_max: int = 64
     """In progress on one connection; one more is refused with ``rate_limited``."""
     frames_per_s: int = 2_000

@@ -8,7 +8,7 @@ from lunanexa_adapters.websocket.services import Services, fault_of
 from lunanexa_core.contract.frames import JsonObject
 from lunanexa_core.ids import WorkloadId
 from lunanexa_core.outcomes import Outcome, Refusal
-from lunanexa_ports.errors import PortUnavailable
+from lunanexa_ports.errors import PortError
 from lunanexa_ports.gateway import InferenceCall, WorkloadCall
 
 
@@ -43,7 +43,7 @@ async def cancel_accepted(services: Services, flow: Flow, workload: WorkloadId, 
     receipt: JsonObject | None = None
     try:
         found = await services.workloads.cancel(api_key, workload)
-    except PortUnavailable:
+    except PortError:  # Who can't be told a receipt can still be let go.
         found = None
     if isinstance(found, Refusal) and found.outcome is Outcome.INVALID_API_KEY:
         flow.refuse(found)

@@ -8,14 +8,14 @@ import click
 import trio
 
 from lunanexa_apps.cli.options import settings_or_exit
-from lunanexa_apps.cli.target import Target, fail_refused, fail_unreachable, find_target
+from lunanexa_apps.cli.target import Target, fail_refused, fail_unreachable, fail_with, find_target
 from lunanexa_apps.cli.tools import Tools
 from lunanexa_apps.up.plane import PlaneRefusal
+from lunanexa_client import AsyncClient, LunaNexaError, Model
 from lunanexa_core.canonical import JsonValue
 from lunanexa_ports.errors import PortError
 
 OPERATOR_TOKEN = "the operator token"
-API_KEY = "an API key"
 
 
 def ask_operator(
@@ -25,16 +25,38 @@ def ask_operator(
     method: str,
     path: str,
     document: JsonValue = None,
+    *,
+    listed_by: str | None = None,
 ) -> tuple[Any, Target]:
-    """What the operator plane answers."""
+    """What the operator plane answers. ``listed_by`` is the command that shows what there is, where it is not."""
     target = find_target(tools, settings_or_exit(flags, config))
-    return _answer_or_exit(tools, target, method, path, document, OPERATOR_TOKEN), target
+    answer = tools.run(partial(_ask, tools, target, method, path, document))
+    if isinstance(answer, PlaneRefusal):
+        fail_refused(target, answer, token_name=OPERATOR_TOKEN, listed_by=listed_by)
+    if isinstance(answer, PortError):
+        fail_unreachable(target, answer)
+    return answer, target
 
 
-def ask_data_plane(tools: Tools, flags: dict[str, str | None], config: str | None, path: str) -> tuple[Any, Target]:
-    """What the data plane answers to the API key."""
+def ask_models(tools: Tools, flags: dict[str, str | None], config: str | None) -> tuple[tuple[Model, ...], Target]:
+    """What can be called now with the API key."""
     target = find_target(tools, settings_or_exit(flags, config))
-    return _answer_or_exit(tools, target, "GET", path, None, API_KEY), target
+    settings = target.client_settings()
+
+    async def ask() -> tuple[Model, ...] | LunaNexaError:
+        http = tools.make_http()
+        try:
+            return await AsyncClient(settings=settings, http=http, ids=tools.make_ids()).models()
+        except LunaNexaError as error:
+            return error
+        finally:
+            with trio.move_on_after(1, shield=True):
+                await http.aclose()
+
+    found = tools.run(ask)
+    if isinstance(found, LunaNexaError):
+        fail_with(target, found, token_name="an API key")
+    return found, target
 
 
 def print_json(document: Any) -> None:
@@ -48,20 +70,10 @@ def entries(document: Any, name: str) -> list[dict[str, Any]]:
     return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
 
 
-def _answer_or_exit(tools: Tools, target: Target, method: str, path: str, document: JsonValue, token_name: str) -> Any:
-    answer = tools.run(partial(_ask, tools, target, method, path, document, token_name))
-    if isinstance(answer, PlaneRefusal):
-        fail_refused(target, answer, token_name=token_name)
-    if isinstance(answer, PortError):
-        fail_unreachable(target, answer)
-    return answer
-
-
-async def _ask(tools: Tools, target: Target, method: str, path: str, document: JsonValue, token_name: str) -> Any:
+async def _ask(tools: Tools, target: Target, method: str, path: str, document: JsonValue) -> Any:
     http = tools.make_http()
-    plane = target.data_plane(http) if token_name == API_KEY else target.operator_plane(http)
     try:
-        return await plane.ask(method, path, document)
+        return await target.operator_plane(http).ask(method, path, document)
     except PortError as error:
         return error
     finally:

@@ -7,6 +7,8 @@ from rich.text import Text
 
 from lunanexa_apps.cli.tools import printable
 
+WIDE: Final = 112
+"""From so many columns on a list has all of its own."""
 _GOOD: Final = frozenset({"ready", "online", "alive", "Succeeded", "proven", "bound", "True"})
 _BAD: Final = frozenset({"failed", "lost", "offline", "revoked", "Failed"})
 _WARY: Final = frozenset(
@@ -22,11 +24,11 @@ def table(*headings: str) -> Table:
     return made
 
 
-def cut_columns(made: Table, *, from_position: int) -> None:
-    """Cuts the words of the first columns and keeps the others whole: folded words would fill a narrow screen. The
+def cut_columns(made: Table, *positions: int) -> None:
+    """Cuts the words of these columns and keeps the others whole: folded words would fill a narrow screen. The
     JSON document has them whole."""
     for position, column in enumerate(made.columns):
-        column.no_wrap, column.overflow = position >= from_position, "ellipsis"
+        column.no_wrap, column.overflow = position not in positions, "ellipsis"
 
 
 def word(value: object) -> str:

@@ -8,7 +8,7 @@ import attrs
 import click
 
 from lunanexa_apps.cli.options import JSON, config_option, output_option, settings_or_exit
-from lunanexa_apps.setting_kinds import HostPort, Secret
+from lunanexa_apps.setting_kinds import HostPort, Secret, StoreUrl
 from lunanexa_apps.settings import Loaded
 from lunanexa_apps.up.configuration import CommandSettings
 
@@ -53,7 +53,7 @@ def _plain(value: object) -> object:
     match value:
         case enum.Enum():
             return value.value
-        case HostPort() | Secret():
+        case HostPort() | Secret() | StoreUrl():
             return str(value)
         case tuple():
             return shlex.join(value) or None

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from lunanexa_apps.cli.asking import ask_data_plane, ask_operator, entries
+from lunanexa_apps.cli.asking import ask_models, ask_operator, entries
 from lunanexa_apps.cli.tools import Tools
 
 _REQUESTS: Final = "/admin/v1/requests?limit=50"
@@ -19,8 +19,8 @@ _WHERE: Final = ("data_dir", "url", "token_file")
 
 def complete_models(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Models that can be called now."""
-    document = _quietly(ctx, lambda tools, flags, config: ask_data_plane(tools, flags, config, "/v1/models")[0])
-    return _begun([model.get("id") for model in entries(document, "data")], incomplete)
+    models = _quietly(ctx, lambda tools, flags, config: ask_models(tools, flags, config)[0])
+    return _begun([model.id for model in models or ()], incomplete)
 
 
 def complete_workloads(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -141,7 +141,7 @@ def list_keys(tools: Tools, /, config: str | None, output: str, **flags: str | N
 @_common
 def show(tools: Tools, /, key: str, config: str | None, output: str, **flags: str | None) -> None:
     """Show one key: its limits, what is left of them, and what was used."""
-    found, _ = ask_operator(tools, flags, config, "GET", f"{KEYS}/{key}")
+    found, _ = ask_operator(tools, flags, config, "GET", f"{KEYS}/{key}", listed_by="key list")
     if output == JSON:
         print_json(found)
     else:
@@ -156,7 +156,7 @@ def show(tools: Tools, /, key: str, config: str | None, output: str, **flags: st
 @_common
 def revoke(tools: Tools, /, key: str, config: str | None, output: str, **flags: str | None) -> None:
     """Revoke a key: its next request is refused, and what it has in progress ends."""
-    answer, _ = ask_operator(tools, flags, config, "DELETE", f"{KEYS}/{key}")
+    answer, _ = ask_operator(tools, flags, config, "DELETE", f"{KEYS}/{key}", listed_by="key list")
     if output == JSON:
         print_json(answer)
     else:

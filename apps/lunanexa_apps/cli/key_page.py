@@ -3,94 +3,108 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import attrs
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lunanexa_apps.cli.tools import printable
+from lunanexa_apps.cli.cells import WIDE, cut_columns, table, word
 
 _NONE = "-"
 
 
-def keys_page(document: Any) -> Table | Text:
+def keys_page(document: Any) -> RenderableType:
     """All keys, a line each."""
     keys = [key for key in document.get("data", ()) if isinstance(key, dict)] if isinstance(document, dict) else []
     if not keys:
         return Text("there are no keys", style="dim")
-    headings = (
-        "KEY",
-        "NAME",
-        "STATE",
-        "MODELS",
-        "AT ONCE",
-        "REQUESTS/MIN",
-        "TOKENS/MIN",
-        "EXPIRES",
-        "REQUESTS",
-        "TOKENS",
-    )
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for key in keys:
-        usage = _part(key, "usage")
-        table.add_row(
-            Text(_word(key.get("key")), style="bold"),
-            _word(key.get("name")),
-            _state(key),
-            _models(key),
-            _word(key.get("concurrency")),
-            _word(key.get("requests_per_minute")),
-            _word(key.get("tokens_per_minute")),
-            _date(key.get("expires_wall_ms")),
-            _word(usage.get("requests")),
-            f"{_word(usage.get('input_tokens'))} in, {_word(usage.get('output_tokens'))} out",
-        )
-    return table
+    return KeysTable(keys)
+
+
+@attrs.frozen
+class KeysTable:
+    """Keys, a line each. The identifier is whole on every screen, to be copied; a narrow one does without limits,
+    expiry and tokens, which ``key show`` tells."""
+
+    keys: list[dict[str, Any]]
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> list[RenderableType]:
+        wide = options.max_width >= WIDE
+        more = ("LIMITS", "EXPIRES", "TOKENS") if wide else ()
+        page = table("KEY", "NAME", "STATE", "MODELS", "REQUESTS", *more)
+        if wide:
+            for column in page.columns:
+                column.no_wrap = column.header in ("KEY", "STATE", "REQUESTS")
+                column.min_width = len(str(column.header))
+        else:
+            cut_columns(page, 1, 3)
+        for key in self.keys:
+            usage = _part(key, "usage")
+            tokens = f"{word(usage.get('input_tokens'))} in, {word(usage.get('output_tokens'))} out"
+            page.add_row(
+                Text(word(key.get("key")), style="bold"),
+                word(key.get("name")),
+                _state(key),
+                _models(key),
+                word(usage.get("requests")),
+                *((_limits(key), _date(key.get("expires_wall_ms")), tokens) if wide else ()),
+            )
+        return [page]
 
 
 def key_page(key: Any) -> Table:
     """One key, all of it."""
     usage = _part(key, "usage")
-    table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
-    counts = ", ".join(f"{_word(usage.get(name))} {name}" for name in ("succeeded", "failed", "cancelled"))
+    page = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    page.add_column(style="dim")
+    page.add_column(overflow="fold")
+    counts = ", ".join(f"{word(usage.get(name))} {name}" for name in ("succeeded", "failed", "cancelled"))
     estimated = " (partly estimated)" if usage.get("estimated") else ""
     rows: list[tuple[str, str | Text]] = [
-        ("key", Text(_word(key.get("key")), style="bold")),
-        ("name", _word(key.get("name"))),
+        ("key", Text(word(key.get("key")), style="bold")),
+        ("name", word(key.get("name"))),
         ("state", _state(key)),
-        ("roles", ", ".join(_word(role) for role in key.get("roles") or ()) or _NONE),
+        ("roles", ", ".join(word(role) for role in key.get("roles") or ()) or _NONE),
         ("models", _models(key)),
         ("created", _date(key.get("created_wall_ms"))),
         ("expires", _date(key.get("expires_wall_ms"))),
-        ("at once", f"{_word(key.get('in_progress'))} of {_limit(key.get('concurrency'))}"),
+        ("at once", f"{word(key.get('in_progress'))} of {_limit(key.get('concurrency'))}"),
         ("requests a minute", _left(_part(key, "requests_window"))),
         ("tokens a minute", _left(_part(key, "tokens_window"))),
-        ("priority", f"{_word(key.get('priority_max'))} at most"),
-        ("data class", f"{_word(key.get('data_class_max'))} at most"),
-        ("requests", f"{_word(usage.get('requests'))} ({counts})"),
-        ("tokens", f"{_word(usage.get('input_tokens'))} in, {_word(usage.get('output_tokens'))} out{estimated}"),
+        ("priority", f"{word(key.get('priority_max'))} at most"),
+        ("data class", f"{word(key.get('data_class_max'))} at most"),
+        ("requests", f"{word(usage.get('requests'))} ({counts})"),
+        ("tokens", f"{word(usage.get('input_tokens'))} in, {word(usage.get('output_tokens'))} out{estimated}"),
     ]
     for row in rows:
-        table.add_row(*row)
-    return table
+        page.add_row(*row)
+    return page
 
 
 def _state(key: dict[str, Any]) -> Text:
-    word = _word(key.get("state"))
-    return Text(word, style={"active": "green", "expired": "red"}.get(word, ""))
+    state = word(key.get("state"))
+    return Text(state, style={"active": "green", "expired": "red"}.get(state, ""))
 
 
 def _models(key: dict[str, Any]) -> str:
     aliases = key.get("aliases")
     if not isinstance(aliases, list):
         return _NONE
-    return ", ".join(_word(alias) for alias in aliases) or "all"
+    return ", ".join(word(alias) for alias in aliases) or "all"
+
+
+def _limits(key: dict[str, Any]) -> str:
+    """Those that it has."""
+    limits = {
+        "concurrency": "at once",
+        "requests_per_minute": "requests a minute",
+        "tokens_per_minute": "tokens a minute",
+    }
+    return ", ".join(f"{word(key[name])} {what}" for name, what in limits.items() if key.get(name) is not None) or _NONE
 
 
 def _limit(value: object) -> str:
-    return "any number" if value is None else _word(value)
+    return "any number" if value is None else word(value)
 
 
 def _left(window: dict[str, Any]) -> str:
@@ -98,7 +112,7 @@ def _left(window: dict[str, Any]) -> str:
         return "not limited"
     reset_ms = window.get("reset_ms")
     reset = f", all again in {-(-reset_ms // 1000)} s" if isinstance(reset_ms, int) and reset_ms else ""
-    return f"{_word(window.get('remaining'))} of {_word(window.get('limit'))} left{reset}"
+    return f"{word(window.get('remaining'))} of {word(window.get('limit'))} left{reset}"
 
 
 def _date(wall_ms: object) -> str:
@@ -108,10 +122,6 @@ def _date(wall_ms: object) -> str:
         return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
     except (ValueError, OverflowError, OSError):
         return _NONE
-
-
-def _word(value: object) -> str:
-    return _NONE if value is None else printable(str(value))
 
 
 def _part(document: Any, name: str) -> dict[str, Any]:

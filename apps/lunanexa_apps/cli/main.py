@@ -2,8 +2,10 @@
 ``lunanexa --help`` starts without a loop, a library for tables or a socket."""
 
 import importlib
+import io
+import sys
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from lunanexa_ports.children import Children
     from lunanexa_ports.http_client import HttpClient
     from lunanexa_ports.ids import IdSource
+    from lunanexa_ports.journal import JournalReader
     from lunanexa_ports.private_files import PrivateFiles
 
 T = TypeVar("T")
@@ -24,6 +27,7 @@ COMMANDS: Final = {
     "requests": ("lunanexa_apps.cli.requests", "List requests in progress and the last that ended."),
     "explain": ("lunanexa_apps.cli.explain", "Tell why a request went where it went."),
     "key": ("lunanexa_apps.cli.key", "Make, list, show and revoke API keys."),
+    "journal": ("lunanexa_apps.cli.journal", "Verify, follow, show, replay and export journal and ledger."),
     "check-config": ("lunanexa_apps.cli.check_config", "Show the settings in force and where each comes from."),
     "completion": ("lunanexa_apps.cli.shell_completion", "Print the completion script of a shell."),
     "version": ("lunanexa_apps.cli.version", "Show the version."),
@@ -40,7 +44,12 @@ class LazyGroup(click.Group):
         from lunanexa_apps.cli.tools import Tools
 
         tools = Tools(
-            run=_run, make_http=_make_http, make_ids=_make_ids, make_children=_make_children, make_files=_make_files
+            run=_run,
+            make_http=_make_http,
+            make_ids=_make_ids,
+            make_children=_make_children,
+            make_files=_make_files,
+            open_journal=_open_journal,
         )
         return super().make_context(info_name, args, parent, **{"obj": tools, **extra})
 
@@ -92,6 +101,14 @@ def _make_files(folder: str) -> "PrivateFiles":
     return LocalPrivateFiles(Path(folder))
 
 
+def _open_journal(path: str) -> "AbstractAsyncContextManager[JournalReader]":
+    from pathlib import Path
+
+    from lunanexa_adapters.sqlite.journal_reader import open_sqlite_journal_reader
+
+    return open_sqlite_journal_reader(Path(path))
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="lunanexa", message="lunanexa %(version)s")
 def program() -> None:
@@ -103,6 +120,8 @@ def program() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # A terminal that knows few characters gets those, and no traceback.
     try:
         program(prog_name="lunanexa", standalone_mode=False)
     except click.ClickException as error:

@@ -1,9 +1,10 @@
 """``lunanexa models``: what can be called now with this key."""
 
+import attrs
 import click
 from rich.text import Text
 
-from lunanexa_apps.cli.asking import ask_data_plane, entries, print_json
+from lunanexa_apps.cli.asking import ask_models, print_json
 from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options
 from lunanexa_apps.cli.tools import Tools
 
@@ -18,25 +19,23 @@ def command(tools: Tools, /, config: str | None, output: str, **flags: str | Non
 
     The first call of what is listed is answered; a model that starts or has failed is in `lunanexa status`.
     """
-    document, target = ask_data_plane(tools, flags, config, "/v1/models")
+    models, target = ask_models(tools, flags, config)
     if output == JSON:
-        print_json(document)
+        print_json({"data": [attrs.asdict(model, recurse=False) for model in models]})
         return
     from lunanexa_apps.cli.cells import cell, table, word
     from lunanexa_apps.cli.pages import page_console
 
-    models = entries(document, "data")
     if not models:
         page_console().print(Text(f"no model can be called now at {target.url}; lunanexa status says why", "yellow"))
         return
     page = table("MODEL", "STATE", "CONTEXT", "DIALECTS")
     for model in models:
-        meta = model.get("meta") or {}
-        context = meta.get("context_length")
+        context = model.meta.get("context_length")
         page.add_row(
-            Text(word(model.get("id")), style="bold"),
-            cell(meta.get("state")),
-            Text("-" if context is None else f"{context:,} tokens"),
-            Text(", ".join(map(word, meta.get("capabilities") or ()))),
+            Text(word(model.id), style="bold"),
+            cell(model.meta.get("state")),
+            Text(f"{context:,} tokens" if isinstance(context, int) else "-"),
+            Text(", ".join(map(word, model.meta.get("capabilities") or ()))),
         )
     page_console().print(page)

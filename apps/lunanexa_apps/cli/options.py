@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from lunanexa_apps.cli.tools import EXIT_CONFIG, fail
 from lunanexa_apps.settings import Flag, Loaded, SettingsError, flag_of, help_of, repeats
@@ -14,6 +15,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 TABLE = "table"
 JSON = "json"
+_PLACES = {"DIR": "dir", "FILE": "file", "PATH": "file"}
+"""What a shell completes by itself, by the metavar that stands for it."""
 
 
 def output_option(function: F) -> F:
@@ -26,7 +29,14 @@ def output_option(function: F) -> F:
 
 def config_option(function: F) -> F:
     """``--config FILE``."""
-    return click.option("--config", metavar="FILE", help="Configuration file (TOML).")(function)
+    text = "Configuration file (TOML)."
+    return click.option("--config", metavar="FILE", shell_complete=complete_place, help=text)(function)
+
+
+def complete_place(_: click.Context, option: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Folders and files are the shell's to offer; of other values nothing is known."""
+    place = _PLACES.get(str(option.metavar))
+    return [] if place is None else [CompletionItem(incomplete, type=place)]
 
 
 def setting_options(*names: str, metavar: Mapping[str, str] | None = None) -> Callable[[F], F]:
@@ -40,6 +50,7 @@ def setting_options(*names: str, metavar: Mapping[str, str] | None = None) -> Ca
                 name,
                 metavar=(metavar or {}).get(name, "VALUE"),
                 multiple=repeats(CommandSettings, name),
+                shell_complete=complete_place,
                 help=text[0].upper() + text[1:] + ".",
             )
             function = option(function)

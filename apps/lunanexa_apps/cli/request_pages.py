@@ -2,38 +2,71 @@
 
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+import attrs
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text
 
 from lunanexa_apps.cli.asking import entries
-from lunanexa_apps.cli.cells import cell, cut_columns, duration, table, word
+from lunanexa_apps.cli.cells import WIDE, cell, cut_columns, duration, table, word
 
 
 def requests_page(document: Any) -> Group:
     """Those in progress, then those that ended."""
     underway, ended = entries(document, "open"), entries(document, "ended")
-    parts: list[RenderableType] = [_underway(underway) if underway else Text("nothing is in progress", style="dim")]
+    parts: list[RenderableType] = [UnderwayTable(underway) if underway else Text("nothing is in progress", style="dim")]
     if ended:
-        parts += [Text(), ended_table("ENDED", ended)]
+        parts += [Text(), EndedTable("ENDED", ended)]
     return Group(*parts)
 
 
-def ended_table(heading: str, receipts: list[dict[str, Any]]) -> Table:
-    """Receipts, one a line."""
-    found = table(heading, "MODEL", "STATE", "TOKENS", "QUEUED", "FIRST OUTPUT", "TOTAL")
-    cut_columns(found, from_position=3)
-    for receipt in receipts:
-        found.add_row(
-            cell(receipt.get("workload")),
-            cell(receipt.get("alias")),
-            _ending(receipt),
-            Text(f"{word(receipt.get('input_tokens'))} in, {word(receipt.get('output_tokens'))} out"),
-            duration(receipt.get("queue_ms")),
-            duration(receipt.get("first_output_ms")),
-            duration(receipt.get("total_ms")),
-        )
-    return found
+@attrs.frozen
+class EndedTable:
+    """Receipts, one a line. The workload's name is whole on every screen, to be copied; a narrow one does without
+    the times in between, which ``explain`` tells."""
+
+    heading: str
+    receipts: list[dict[str, Any]]
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> list[RenderableType]:
+        wide = options.max_width >= WIDE
+        found = table(self.heading, "MODEL", "STATE", "TOKENS", *(("QUEUED", "FIRST OUTPUT") if wide else ()), "TOTAL")
+        cut_columns(found, 1, 2)
+        for receipt in self.receipts:
+            between = (duration(receipt.get("queue_ms")), duration(receipt.get("first_output_ms"))) if wide else ()
+            found.add_row(
+                cell(receipt.get("workload")),
+                cell(receipt.get("alias")),
+                _ending(receipt, whole=wide),
+                Text(f"{word(receipt.get('input_tokens'))} in, {word(receipt.get('output_tokens'))} out"),
+                *between,
+                duration(receipt.get("total_ms")),
+            )
+        return [found]
+
+
+@attrs.frozen
+class UnderwayTable:
+    """Requests in progress, one a line; a narrow screen does without priority and deadline."""
+
+    requests: list[dict[str, Any]]
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> list[RenderableType]:
+        wide = options.max_width >= WIDE
+        found = table("IN PROGRESS", "MODEL", "STATE", "AGE", *(("PRIORITY", "DEADLINE") if wide else ()))
+        cut_columns(found, 1, 2)
+        for request in self.requests:
+            state = cell(request.get("state"))
+            if request.get("place") is not None:
+                state.append(f" {request['place']} before it", style="dim")
+            terms = (cell(request.get("priority")), duration(request.get("deadline_ms"))) if wide else ()
+            found.add_row(
+                cell(request.get("workload")),
+                cell(request.get("alias")),
+                state,
+                duration(request.get("age_ms")),
+                *terms,
+            )
+        return [found]
 
 
 def explanation_page(document: Any) -> Group:
@@ -49,12 +82,13 @@ def explanation_page(document: Any) -> Group:
         parts.append(Text(f"In progress for {age} of {budget}{waits}."))
     if isinstance(ended, dict):
         parts.append(_headline(ended, _ending(ended)))
+        first = ended.get("first_output_ms")
+        output = "no output" if first is None else f"first output after {duration(first)}"
         parts.append(
             Text(
                 f"{word(ended.get('input_tokens'))} tokens in, {word(ended.get('output_tokens'))} out"
                 f"{' (estimated)' if ended.get('estimated') else ''}; {duration(ended.get('queue_ms'))} in the queue, "
-                f"first output after {duration(ended.get('first_output_ms'))}, "
-                f"{duration(ended.get('total_ms'))} in all."
+                f"{output}, {duration(ended.get('total_ms'))} in all."
             )
         )
         parts += _attempts(entries(ended, "attempts"))
@@ -70,30 +104,13 @@ def _headline(request: dict[str, Any], state: Text) -> Text:
     return line
 
 
-def _ending(receipt: dict[str, Any]) -> Text:
+def _ending(receipt: dict[str, Any], *, whole: bool = True) -> Text:
+    """The state, and why: with outcome and detail, or with one word."""
     state = cell(receipt.get("state"))
-    for name in ("outcome", "detail"):
-        if receipt.get(name):
-            state.append(f" {word(receipt[name])}", style="dim")
+    reasons = [word(receipt[name]) for name in ("outcome", "detail") if receipt.get(name)]
+    for reason in reasons if whole else reasons[:1]:
+        state.append(f" {reason}", style="dim")
     return state
-
-
-def _underway(requests: list[dict[str, Any]]) -> Table:
-    found = table("IN PROGRESS", "MODEL", "STATE", "PRIORITY", "AGE", "DEADLINE")
-    cut_columns(found, from_position=3)
-    for request in requests:
-        state = cell(request.get("state"))
-        if request.get("place") is not None:
-            state.append(f" {request['place']} before it", style="dim")
-        found.add_row(
-            cell(request.get("workload")),
-            cell(request.get("alias")),
-            state,
-            cell(request.get("priority")),
-            duration(request.get("age_ms")),
-            duration(request.get("deadline_ms")),
-        )
-    return found
 
 
 def _attempts(attempts: list[dict[str, Any]]) -> list[RenderableType]:
@@ -121,7 +138,8 @@ def _decision(decision: dict[str, Any]) -> list[RenderableType]:
     )
     lead.append(f", with {waiting} waiting. " if isinstance(waiting, int) and waiting > 1 else ", alone in it. ")
     lead.append("The most free slots win, then the tie-break.", style="dim")
-    found = table("REPLICA", "NODE", "VERDICT", "FREE SLOTS", "RUNNING THERE", "READ", "TIE-BREAK")
+    found = table("REPLICA", "NODE", "VERDICT", "FREE", "RUNNING", "READ", "TIE-BREAK")
+    found.columns[0].no_wrap = True
     for candidate in candidates:
         chosen = candidate.get("start") == decision.get("chosen")
         verdict = Text("chosen", "green") if chosen else Text(word(candidate.get("refused") or "outranked"), "yellow")

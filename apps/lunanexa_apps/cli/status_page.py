@@ -8,7 +8,7 @@ from rich.text import Text
 
 from lunanexa_apps.cli.asking import entries
 from lunanexa_apps.cli.cells import cell, duration, table, word
-from lunanexa_apps.cli.request_pages import ended_table
+from lunanexa_apps.cli.request_pages import EndedTable
 from lunanexa_apps.cli.tools import printable
 from lunanexa_apps.up.status_view import describe_exit, not_placed
 
@@ -28,7 +28,7 @@ def status_page(document: dict[str, Any], url: str) -> Group:
     parts.append(_usage(document.get("usage")))
     receipts = entries(document, "receipts")[:RECEIPTS_SHOWN]
     if receipts:
-        parts += [Text(), ended_table("LAST REQUESTS", receipts)]
+        parts += [Text(), EndedTable("LAST REQUESTS", receipts)]
     return Group(*parts)
 
 

@@ -1,5 +1,6 @@
 """Which controller a command talks to, and with which token: the one named, else this machine's own."""
 
+import shlex
 from typing import NoReturn
 
 import attrs
@@ -43,9 +44,6 @@ class Target:
         except ValueError as error:
             fail(str(error), hint="check LUNANEXA_TOKEN", exit_code=EXIT_CONFIG)
 
-    def data_plane(self, http: HttpClient) -> Plane:
-        return Plane(http=http, host=self.host, port=self.port, token=self.api_key)
-
 
 def find_target(tools: Tools, loaded: Loaded[CommandSettings]) -> Target:
     """A ``--data-dir`` that was given counts most, then the URL, then the default data directory. Ends the
@@ -83,15 +81,19 @@ def _own(tools: Tools, settings: CommandSettings) -> Target:
 
 def fail_unreachable(target: Target, error: Exception) -> NoReturn:
     """Ends the program: nothing usable answers."""
-    hint = "check LUNANEXA_URL" if target.data_dir is None else f"start it: lunanexa up --data-dir {target.data_dir}"
+    hint = "check LUNANEXA_URL" if target.data_dir is None else f"start it: {_command(target, 'up')}"
     if isinstance(error, HttpUnreachable) or isinstance(error.__cause__, HttpUnreachable):
         fail(f"no controller answers at {target.url}", hint=hint, exit_code=EXIT_UNAVAILABLE)
     fail(f"{target.url}: {error}", hint=hint, exit_code=EXIT_UNAVAILABLE)
 
 
-def fail_refused(target: Target, refusal: PlaneRefusal, *, token_name: str) -> NoReturn:
-    """Ends the program with the controller's own message and what helps."""
-    fail(refusal.text, hint=_advice(target, refusal.code, token_name), exit_code=refusal.exit_code)
+def fail_refused(target: Target, refusal: PlaneRefusal, *, token_name: str, listed_by: str | None = None) -> NoReturn:
+    """Ends the program with the controller's own message and what helps. ``listed_by`` is the command that shows the
+    things of which this one is not there."""
+    advice = _advice(target, refusal.code, token_name)
+    if refusal.code == Outcome.NOT_FOUND.value and listed_by is not None:
+        advice = f"see what there is: {_command(target, listed_by)}"
+    fail(refusal.text, hint=advice, exit_code=refusal.exit_code)
 
 
 def fail_with(target: Target, error: LunaNexaError, *, token_name: str) -> NoReturn:
@@ -113,15 +115,18 @@ def _advice(target: Target, code: str, token_name: str) -> str | None:
                 return f"set LUNANEXA_TOKEN to {token_name}"
             return "another installation answers at that address; see lunanexa up's output for its data directory"
         case Outcome.MODEL_NOT_FOUND.value:
-            return f"see what is served: {_status_command(target)}"
+            return f"see what is served: {_command(target, 'models')}"
+        case Outcome.STORE_UNAVAILABLE.value:
+            return "see that its disk has room and can be written; its log says more"
         case Outcome.DRAINING.value:
             return "it is stopping; start it again: lunanexa up"
         case Outcome.STARTING.value | Outcome.NO_CAPACITY.value | Outcome.NO_PLACEMENT.value:
-            return f"see what is not ready: {_status_command(target)}"
+            return f"see what is not ready: {_command(target, 'status')}"
         case _:
             return None
 
 
-def _status_command(target: Target) -> str:
+def _command(target: Target, name: str) -> str:
     """To be pasted; a controller that was found by its URL is found again the same way."""
-    return "lunanexa status" if target.data_dir is None else f"lunanexa status --data-dir {target.data_dir}"
+    where = "" if target.data_dir is None else f" --data-dir {shlex.quote(target.data_dir)}"
+    return f"lunanexa {name}{where}"

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import NoReturn, Protocol, TypeVar
 
 import attrs
@@ -11,6 +11,7 @@ import click
 from lunanexa_ports.children import Children
 from lunanexa_ports.http_client import HttpClient
 from lunanexa_ports.ids import IdSource
+from lunanexa_ports.journal import JournalReader
 from lunanexa_ports.private_files import PrivateFiles
 
 T = TypeVar("T")
@@ -39,6 +40,8 @@ class Tools:
     make_children: Callable[[], AbstractContextManager[Children]]
     make_files: Callable[[str], PrivateFiles]
     """For the folder that is named."""
+    open_journal: Callable[[str], AbstractAsyncContextManager[JournalReader]]
+    """The store in the file that is named, for reading; nobody may be writing it."""
 
 
 def fail(message: str, *, hint: str | None = None, details: tuple[str, ...] = (), exit_code: int = 1) -> NoReturn:

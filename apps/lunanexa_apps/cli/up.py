@@ -1,6 +1,7 @@
 """``lunanexa up``: everything that is decided before the first process starts, and then the service."""
 
 import os
+import shlex
 import signal
 import sys
 from functools import partial
@@ -10,7 +11,14 @@ import click
 import trio
 from rich.console import Console
 
-from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options, settings_or_exit
+from lunanexa_apps.cli.options import (
+    JSON,
+    complete_place,
+    config_option,
+    output_option,
+    setting_options,
+    settings_or_exit,
+)
 from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, EXIT_UNAVAILABLE, Tools, fail
 from lunanexa_apps.cli.up_screen import Announcer, ForgivingScreen, PlainScreen, TerminalScreen
 from lunanexa_apps.installation import UP_LOCK, prepare_installation, write_adopted_keys
@@ -40,6 +48,7 @@ _LADDER: Final = ("warning", "info", "debug")
 _METAVARS: Final = {
     "data_dir": "DIR",
     "listen": "HOST:PORT",
+    "store": "URL",
     "model": "FILE",
     "engine": "NAME",
     "engine_binary": "PATH",
@@ -62,7 +71,12 @@ _METAVARS: Final = {
 
 @click.command("up", epilog="Engines: " + ", ".join(DRIVERS) + ".")
 @setting_options(*_METAVARS, metavar=_METAVARS)
-@click.option("--ready-file", metavar="PATH", help="JSON file, written when the first call would succeed.")
+@click.option(
+    "--ready-file",
+    metavar="PATH",
+    shell_complete=complete_place,
+    help="JSON file, written when the first call would succeed.",
+)
 @click.option("-v", "--verbose", count=True, help="Log more; twice: everything.")
 @config_option
 @output_option
@@ -127,7 +141,8 @@ async def _up(
     if isinstance(lock, LockHeld):
         return Failure(
             message=f"{settings.data_dir} is run by {lock.holder} already",
-            hint=f"see it: lunanexa status --data-dir {settings.data_dir}; or take another --data-dir and --listen",
+            hint=f"see it: lunanexa status --data-dir {shlex.quote(settings.data_dir)}; "
+            "or take another --data-dir and --listen",
             exit_code=EXIT_HELD,
         )
     with lock:

@@ -1,11 +1,17 @@
 """The command line of ``lunanexa-controller``."""
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import attrs
 
+from lunanexa_apps.setting_kinds import NotOfThisKind, StoreAddress, StoreUrl
+from lunanexa_apps.settings import variable_of
 from lunanexa_core.policy import RETAIN_BYTES_MAX, Policy
+
+STORE_VARIABLE: Final = variable_of("store")
 
 
 @attrs.frozen(kw_only=True)
@@ -13,6 +19,8 @@ class ControllerArguments:
     """What the controller is told at start."""
 
     data_dir: Path
+    store: StoreUrl | None
+    """``None``: the file in the data directory."""
     host: str
     port: int
     policy: Policy
@@ -25,13 +33,47 @@ class ControllerArguments:
     verbose: bool
 
 
-def parse_arguments(arguments: list[str]) -> ControllerArguments:
-    """Reads the options; ends the process with usage on bad ones."""
+def parse_arguments(arguments: list[str], environment: Mapping[str, str]) -> ControllerArguments:
+    """Reads the options, and the store's URL from its variable too; ends the process with usage on bad ones."""
+    parser = _parser()
+    found = parser.parse_args(arguments)
+    host, port = found.listen
+    try:
+        named = environment.get(STORE_VARIABLE)
+        store = found.store or (StoreAddress().from_text(named, "") if named else None)
+    except NotOfThisKind as error:
+        parser.error(f"{STORE_VARIABLE}: expected {error}")
+    return ControllerArguments(
+        data_dir=found.data_dir,
+        store=store,
+        host=host,
+        port=port,
+        policy=Policy(
+            queue_requests_max=found.queue_requests_max,
+            queue_wait_ms=found.queue_wait_ms,
+            retain_ms_max=found.retain_ms_max,
+        ),
+        retain_bytes_max=found.retain_bytes_max,
+        deadline_ms=found.default_deadline_ms,
+        body_limit_bytes=found.body_limit_bytes,
+        drain_ms=found.drain_ms,
+        log_format=found.log_format,
+        verbose=found.verbose,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
     defaults = Policy()
     parser = argparse.ArgumentParser(
         "lunanexa-controller", description="The LunaNexa controller on one data directory."
     )
     parser.add_argument("--data-dir", type=Path, required=True, metavar="DIR", help="where its state lies")
+    parser.add_argument(
+        "--store",
+        type=_store,
+        metavar="URL",
+        help=f"PostgreSQL database for the journal: postgresql://USER@HOST/DATABASE; also {STORE_VARIABLE}",
+    )
     parser.add_argument(
         "--listen", type=_address, default=("127.0.0.1", 8400), metavar="HOST:PORT", help="default 127.0.0.1:8400"
     )
@@ -76,24 +118,15 @@ def parse_arguments(arguments: list[str]) -> ControllerArguments:
     )
     parser.add_argument("--log-format", choices=("auto", "json", "human"), default="auto")
     parser.add_argument("-v", "--verbose", action="store_true", help="log debug messages too")
-    found = parser.parse_args(arguments)
-    host, port = found.listen
-    return ControllerArguments(
-        data_dir=found.data_dir,
-        host=host,
-        port=port,
-        policy=Policy(
-            queue_requests_max=found.queue_requests_max,
-            queue_wait_ms=found.queue_wait_ms,
-            retain_ms_max=found.retain_ms_max,
-        ),
-        retain_bytes_max=found.retain_bytes_max,
-        deadline_ms=found.default_deadline_ms,
-        body_limit_bytes=found.body_limit_bytes,
-        drain_ms=found.drain_ms,
-        log_format=found.log_format,
-        verbose=found.verbose,
-    )
+    return parser
+
+
+def _store(text: str) -> StoreUrl:
+    try:
+        # As strictly as in a file: a command line is read by others too.
+        return StoreAddress().from_toml(text, "")
+    except NotOfThisKind as error:
+        raise argparse.ArgumentTypeError(f"expected {error}") from None
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -90,6 +90,8 @@ class KernelDispatch(Dispatch):
         self._engine_secret = engine_secret
         self._adopted_keys = adopted_keys
         self._boxes: dict[WorkloadId, _Box] = {}
+        self.draining = trio.Event()
+        """Set when nothing new is admitted any more, whoever asked for that."""
         kernel.listeners.append(self)
 
     async def open_session(self, session: SessionId) -> int:
@@ -226,6 +228,8 @@ class KernelDispatch(Dispatch):
 
     def events(self, events: Sequence[Event]) -> None:
         """A listener's word from the kernel: what was settled needs no box any more."""
+        if self._kernel.observed.draining:
+            self.draining.set()
         for event in events:
             if isinstance(event, WorkloadSettled):
                 box = self._boxes.pop(event.receipt.workload, None)

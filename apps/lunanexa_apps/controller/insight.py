@@ -1,10 +1,13 @@
 """Single requests as operators see them: in progress from the kernel's tables, ended from the ledger."""
 
+from collections.abc import Mapping
+
 from lunanexa_apps.codec import unstructure
 from lunanexa_apps.controller.authority import find_operator
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.ledger import find_receipt
 from lunanexa_apps.controller.status import receipt_document
+from lunanexa_core.admission.queue import places_of
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.contract.insight import RequestDocument
 from lunanexa_core.ids import WorkloadId
@@ -35,8 +38,9 @@ class KernelInsight(Insight):
         state = self._kernel.state
         underway = list(state.open.values())[-limit:][::-1]
         ended = list(state.receipts.values())[-limit:][::-1]
+        places = self._places()
         return {
-            "open": [self._underway(workload) for workload in underway],
+            "open": [self._underway(workload, places) for workload in underway],
             "ended": [receipt_document(receipt) for receipt in ended],
         }
 
@@ -54,19 +58,19 @@ class KernelInsight(Insight):
             return Refusal(outcome=Outcome.NOT_FOUND, message=f"There is no request {workload[:256]!r}.")
         decision = self._kernel.observed.decisions.get(name)
         return {
-            "open": None if underway is None else self._underway(underway),
+            "open": None if underway is None else self._underway(underway, self._places()),
             "ended": None if record is None else receipt_document(record.receipt),
             "decision": unstructure(decision),
         }
 
-    def _underway(self, workload: OpenWorkload) -> JsonValue:
-        observed, now = self._kernel.observed, self._kernel.now()
-        request, place = workload.request, None
-        queue = observed.queues.get(workload.deployment)
-        if queue is not None and request.workload in queue.waiters:
-            ordered = queue.ordered(now.mono_ms, self._kernel.policy.band_age_ms)
-            place = next(at for at, waiter in enumerate(ordered) if waiter.workload == request.workload)
-        admitted_mono_ms = observed.admitted_mono_ms.get(request.workload)
+    def _places(self) -> Mapping[WorkloadId, int]:
+        kernel = self._kernel
+        return places_of(kernel.observed.queues.values(), kernel.now().mono_ms, kernel.policy.band_age_ms)
+
+    def _underway(self, workload: OpenWorkload, places: Mapping[WorkloadId, int]) -> JsonValue:
+        request, now = workload.request, self._kernel.now()
+        place = places.get(request.workload)
+        admitted_mono_ms = self._kernel.observed.admitted_mono_ms.get(request.workload)
         return unstructure(
             RequestDocument(
                 workload=request.workload,

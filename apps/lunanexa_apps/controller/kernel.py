@@ -1,7 +1,6 @@
 """The kernel: the one task that changes control state. Decide on ``pending``, append, apply to ``committed``,
 answer; everything that arrived while the last batch was written shares the next one's transaction."""
 
-from collections.abc import Sequence
 from contextlib import aclosing
 
 import attrs
@@ -29,7 +28,7 @@ from lunanexa_core.state import State
 from lunanexa_core.time import Instant, event_wall_ms
 from lunanexa_ports.clock import Clock
 from lunanexa_ports.errors import PortUnavailable
-from lunanexa_ports.journal import Appended, Journal
+from lunanexa_ports.journal import Appended, Journal, JournalReader
 
 _log = structlog.get_logger()
 _STORE_RETRY_S = 0.5
@@ -84,9 +83,10 @@ class Kernel:
         :class:`PortUnavailable` when the kernel is gone."""
         return await self._inbox.ask(command, actor)
 
-    async def find(self, target: str, limit: int) -> Sequence[Row]:
-        """As :meth:`~lunanexa_ports.journal.Journal.find`."""
-        return await self._journal.find(target, limit)
+    @property
+    def reader(self) -> JournalReader:
+        """The journal, for who only reads."""
+        return self._journal
 
     async def wait_changed(self) -> None:
         """Returns after the next batch that changed state."""

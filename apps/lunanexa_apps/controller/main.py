@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from importlib.metadata import version
 
@@ -27,6 +28,8 @@ from lunanexa_adapters.http_client.http_client import H11HttpClient
 from lunanexa_adapters.http_server.limits import ServerLimits
 from lunanexa_adapters.http_server.listeners import addresses, open_listeners
 from lunanexa_adapters.http_server.serve import serve_http
+from lunanexa_adapters.postgres.address import parse_address
+from lunanexa_adapters.postgres.journal import open_postgres_journal
 from lunanexa_adapters.prometheus.metrics import PrometheusMetrics
 from lunanexa_adapters.sqlite.answers import open_sqlite_answers
 from lunanexa_adapters.sqlite.journal import open_sqlite_journal
@@ -59,6 +62,7 @@ from lunanexa_core.ids import ClusterId, SessionId
 from lunanexa_core.workload import Dialect
 from lunanexa_ports.answers import Answers
 from lunanexa_ports.errors import PortError, PortUnavailable
+from lunanexa_ports.journal import Journal
 from lunanexa_ports.private_files import LockHeld
 
 _log = structlog.get_logger()
@@ -68,7 +72,7 @@ _DRAIN_POLL_S = 0.05
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = parse_arguments(list(sys.argv[1:] if arguments is None else arguments))
+    options = parse_arguments(list(sys.argv[1:] if arguments is None else arguments), os.environ)
     start_logging(options.log_format, verbose=options.verbose)
     clock, again = SystemClock(), False
     holder = describe_holder("lunanexa-controller", f"at {clock.now().wall_ms // 1000}")
@@ -119,7 +123,7 @@ class _Process:
         )
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             async with (
-                open_sqlite_journal(self._folder / "store.sqlite3") as journal,
+                self._open_journal() as journal,
                 open_sqlite_answers(self._folder / "answers.sqlite3", options.retain_bytes_max) as answers,
                 trio.open_nursery() as nursery,
             ):
@@ -140,6 +144,16 @@ class _Process:
                 nursery.cancel_scope.cancel("the controller has stopped")
         _log.info("stopped", status=self._status)
         return self._status
+
+    def _open_journal(self) -> AbstractAsyncContextManager[Journal]:
+        inside = self._folder / "store.sqlite3"
+        if self._options.store is None:
+            return open_sqlite_journal(inside)
+        if inside.exists():
+            _log.warning("store_unused", path=str(inside), fix="start without --store to go on with what it holds")
+        address = parse_address(self._options.store.value)
+        _log.info("store_outside", address=address.shown)
+        return open_postgres_journal(address)
 
     async def _serve(
         self,
@@ -184,11 +198,11 @@ class _Process:
             await around.start(gateway.run)
             async with trio.open_nursery() as outlasting:
                 await outlasting.start(stream.run)
+                outlasting.start_soon(_follow_drain, controller, stream)
                 async with trio.open_nursery() as serving:
                     await serving.start(server)
                     self._announce(*addresses(listeners)[0])
                     await stopping.wait()
-                    stream.begin_drain()
                     await self._drain(controller)
                     stream.close()
                     shutdown.set()
@@ -213,6 +227,7 @@ class _Process:
             operator=controller.operator,
             keys=controller.keys,
             insight=controller.insight,
+            journal=controller.journal,
             nodes=controller.nodes,
             ids=self._ids,
         )
@@ -248,6 +263,12 @@ class _Process:
                 nursery.cancel_scope.cancel("a second signal")
                 return
             stopping.set()
+
+
+async def _follow_drain(controller: Controller, stream: WebSocketPlane) -> None:
+    """A signal begins a drain, or an operator: those on a WebSocket are told either way."""
+    await controller.dispatch.draining.wait()
+    stream.begin_drain()
 
 
 def _tell_fault(error: BaseException) -> None:

@@ -2,19 +2,20 @@
 
 from lunanexa_apps.codec import CodecError, structure, unstructure
 from lunanexa_apps.controller.authority import find_operator
+from lunanexa_apps.controller.journal import read_store
 from lunanexa_apps.controller.kernel import Kernel
+from lunanexa_apps.controller.ledger import receipts_page
 from lunanexa_apps.controller.status import receipt_document, status_document
 from lunanexa_apps.controller.unreadable import unreadable
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.commands import ApplyDeployment, BeginDrain, RemoveDeployment
 from lunanexa_core.deployment import Deployment, DeploymentSpec
 from lunanexa_core.ids import DeploymentId
+from lunanexa_core.journal_query import PAGE_ROWS_MAX, ReceiptQuery
 from lunanexa_core.keys import ApiKey, Role
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.operator import Health, OperatorPlane
-
-RECEIPTS_MAX = 500
 
 
 class KernelOperator(OperatorPlane, Health):
@@ -87,16 +88,22 @@ class KernelOperator(OperatorPlane, Health):
                 return answer
         return {"draining": True, "in_flight": len(self._kernel.state.open)}
 
-    async def receipts(self, token: str | None, limit: int) -> JsonValue | Refusal:
+    async def receipts(self, token: str | None, query: ReceiptQuery) -> JsonValue | Refusal:
         operator = self._operator(token, Role.OPERATOR, Role.AUDITOR)
         if isinstance(operator, Refusal):
             return operator
-        if not 1 <= limit <= RECEIPTS_MAX:
+        if not 1 <= query.limit <= PAGE_ROWS_MAX:
             return Refusal(
-                outcome=Outcome.INVALID_REQUEST, message=f"limit must be 1 to {RECEIPTS_MAX}.", param="limit"
+                outcome=Outcome.INVALID_REQUEST, message=f"limit must be 1 to {PAGE_ROWS_MAX}.", param="limit"
             )
-        newest = list(self._kernel.state.receipts.values())[-limit:][::-1]
-        return {"data": [receipt_document(receipt) for receipt in newest]}
+        page = await read_store(receipts_page(self._kernel, query))
+        if isinstance(page, Refusal):
+            return page
+        found, cursor = page
+        return {
+            "data": [{**receipt_document(one.receipt), "sequence": one.place.sequence} for one in found],
+            "next_cursor": None if cursor is None else str(cursor),
+        }
 
     def _operator(self, token: str | None, *roles: Role) -> ApiKey | Refusal:
         return find_operator(self._kernel, token, *roles)

@@ -9,6 +9,7 @@ import trio
 from lunanexa_apps.controller.dispatch import KernelDispatch
 from lunanexa_apps.controller.insight import KernelInsight
 from lunanexa_apps.controller.janitor import run_janitor, run_reconciliation
+from lunanexa_apps.controller.journal import KernelJournal
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.keys import KernelKeys
 from lunanexa_apps.controller.nodes import KernelNodePlane
@@ -44,6 +45,7 @@ class Controller:
     nodes: KernelNodePlane
     workloads: KernelWorkloads
     insight: KernelInsight
+    journal: KernelJournal
 
 
 async def run_controller(
@@ -69,6 +71,7 @@ async def run_controller(
         nodes=KernelNodePlane(kernel, ports.signer, ports.verifier, engine_secret),
         workloads=KernelWorkloads(kernel, dispatch),
         insight=KernelInsight(kernel),
+        journal=KernelJournal(kernel, begin.version),
     )
     # The kernel is outermost: it ends when nobody is left who may ask it.
     async with trio.open_nursery() as around:

@@ -48,7 +48,7 @@ def status_document(kernel: Kernel, version: str) -> JsonValue:
     }
 
 
-def receipt_document(receipt: Receipt) -> JsonValue:
+def receipt_document(receipt: Receipt) -> dict[str, JsonValue]:
     """A receipt as operators see it."""
     settlement = receipt.settlement
     return {

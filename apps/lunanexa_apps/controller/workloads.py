@@ -9,6 +9,7 @@ from lunanexa_apps.controller.dispatch import KernelDispatch
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.ledger import find_receipt
 from lunanexa_core.admission.admit import authorise
+from lunanexa_core.admission.queue import places_of
 from lunanexa_core.admission.settle import no_workload
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.commands import CancelWorkload
@@ -136,12 +137,7 @@ class KernelWorkloads(WorkloadPlane):
 
     def _places(self) -> Mapping[WorkloadId, int]:
         kernel = self._kernel
-        now_mono_ms, band_age_ms = kernel.now().mono_ms, kernel.policy.band_age_ms
-        return {
-            waiter.workload: place
-            for queue in kernel.observed.queues.values()
-            for place, waiter in enumerate(queue.ordered(now_mono_ms, band_age_ms))
-        }
+        return places_of(kernel.observed.queues.values(), kernel.now().mono_ms, kernel.policy.band_age_ms)
 
     def _at_hand(self, workload: WorkloadId, places: Mapping[WorkloadId, int]) -> JsonValue:
         state = self._kernel.state

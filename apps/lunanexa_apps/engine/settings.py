@@ -36,7 +36,7 @@ class EngineSettings:
     context_tokens: int = attrs.field(default=4096, validator=attrs.validators.ge(2))
     seed: int = 0
     api_key: str | None = attrs.field(default=None, repr=False)
-    max_body_bytes: int = attrs.field(default=1 << 20, validator=attrs.validators.ge(1))
+    max_body_bytes: int = attrs.field(default=32 << 20, validator=attrs.validators.ge(1))
     version: str = "unknown"
     faults: tuple[Fault, ...] = ()
     allow_faults: bool = False

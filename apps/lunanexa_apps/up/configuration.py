@@ -18,6 +18,8 @@ from lunanexa_apps.setting_kinds import (
     SecretText,
     ServerToAdopt,
     Several,
+    StoreAddress,
+    StoreUrl,
     Text,
 )
 from lunanexa_apps.settings import ConfigFile, Flag, Loaded, load, read_config, setting
@@ -71,6 +73,10 @@ class CommandSettings:
     )
     listen: HostPort = attrs.field(
         default=HostPort("127.0.0.1", 8400), metadata=setting(Address(), "address that clients call")
+    )
+    store: StoreUrl | None = attrs.field(
+        default=None,
+        metadata=setting(StoreAddress(), "PostgreSQL database that holds the journal; unset: a file in data_dir"),
     )
     model: str | None = attrs.field(default=None, metadata=setting(Path(), "model file (GGUF) to serve"))
     engine: str | None = attrs.field(default=None, metadata=setting(Text(), "engine driver: " + ", ".join(DRIVERS)))
@@ -128,7 +134,7 @@ class CommandSettings:
         default=LogFormat.AUTO, metadata=setting(Choice(LogFormat), "what a log line looks like: auto, human or json")
     )
     url: str | None = attrs.field(
-        default=None, metadata=setting(HttpUrl(), "controller that status and invoke talk to")
+        default=None, metadata=setting(HttpUrl(), "controller that all commands but up talk to")
     )
     token: Secret | None = attrs.field(
         default=None, metadata=setting(SecretText(), "API key or operator token for that controller")

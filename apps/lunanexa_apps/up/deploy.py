@@ -117,7 +117,8 @@ async def wait_for_service(
 
 def _waiting(status: Any, choice: EngineChoice, served: int, of: int) -> str:
     obstacle = not_placed(status, choice.deployment)
-    state = describe_state(replicas_of(status, choice.deployment))
+    adopted = choice.engine.url is not None
+    state = describe_state(replicas_of(status, choice.deployment), adopted=adopted)
     count = f"{served} of {of} models are served; " if of > 1 else ""
     return f"{count}{choice.alias}: {state}" + (f" ({obstacle})" if obstacle else "")
 

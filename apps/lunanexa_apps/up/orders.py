@@ -7,7 +7,7 @@ from typing import Final
 from lunanexa_apps.installation import LOCAL_NODE
 from lunanexa_apps.logging import LEVEL_VARIABLE
 from lunanexa_apps.setting_kinds import HostPort
-from lunanexa_apps.settings import PREFIX
+from lunanexa_apps.settings import PREFIX, variable_of
 from lunanexa_apps.up.configuration import CommandSettings
 from lunanexa_ports.children import ChildOrder
 
@@ -19,7 +19,8 @@ def child_orders(
     settings: CommandSettings, listen: HostPort, environment: Mapping[str, str], log_level: str
 ) -> tuple[ChildOrder, ChildOrder]:
     """Controller and node agent. Settings reach them as arguments, so none of our variables is passed on
-    but those of logging; secrets they read from the data directory."""
+    but those of logging and, to the controller, that of its store, whose URL may hold a password; other secrets
+    they read from the data directory."""
     inherited = {name: value for name, value in environment.items() if not name.startswith(PREFIX)}
     child_environment = inherited | {LEVEL_VARIABLE: log_level}
     data_dir = ("--data-dir", settings.data_dir)
@@ -43,8 +44,9 @@ def child_orders(
         *("--node", LOCAL_NODE),
         *logging,
     )
+    store = {} if settings.store is None else {variable_of("store"): settings.store.value}
     return (
-        ChildOrder(name=CONTROLLER, argv=controller, environment=child_environment),
+        ChildOrder(name=CONTROLLER, argv=controller, environment=child_environment | store),
         ChildOrder(name=NODE, argv=node, environment=child_environment),
     )
 

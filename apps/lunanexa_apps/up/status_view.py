@@ -52,13 +52,15 @@ def engine_pid(replicas: tuple[ReplicaView, ...]) -> int | None:
     return next((pid for pid in [*serving, *(replica.pid for replica in replicas)] if pid is not None), None)
 
 
-def describe_state(replicas: tuple[ReplicaView, ...]) -> str:
-    """One phrase for a progress line."""
+def describe_state(replicas: tuple[ReplicaView, ...], *, adopted: bool = False) -> str:
+    """One phrase for a progress line. A server that is ``adopted`` runs already: only its answers are waited for."""
     if not replicas:
         return "waiting for a node"
     replica = replicas[0]
     if not replica.current:
         return "waiting for the node agent"
+    if adopted and replica.state == "starting":
+        return "waiting for the adopted server to answer"
     again = f", restart {replica.restarts}" if replica.restarts else ""
     reason = f" (engine {replica.exit_reason})" if replica.state == "backoff" and replica.exit_reason else ""
     return f"engine {replica.state}{again}{reason}"

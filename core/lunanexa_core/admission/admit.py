@@ -92,7 +92,7 @@ def _not_now(
         return Refusal(outcome=Outcome.DRAINING, message="The service is draining and takes no new work.")
     if observed.sessions.get(request.session, -1) <= now.mono_ms:
         return Refusal(outcome=Outcome.STARTING, message="The gateway has no session yet.")
-    if request.workload in state.open or request.workload in state.receipts:
+    if any(request.workload in table for table in (state.open, state.receipts, state.bound)):
         return ACTIVE
     return None
 
@@ -121,4 +121,6 @@ def _why_none(state: State, request: WorkloadRequest) -> Refusal:
         return Refusal(outcome=Outcome.NO_PLACEMENT, message="No node can take this model now.")
     if states and states <= {ReplicaState.FAILED}:
         return Refusal(outcome=Outcome.NO_CAPACITY, message="No replica of this model is running.")
-    return Refusal(outcome=Outcome.STARTING, message="The model is starting.")
+    adopted = state.deployments[deployment_id].spec.engine.url is not None
+    told = "The model does not answer at the moment." if adopted else "The model is starting."
+    return Refusal(outcome=Outcome.STARTING, message=told)

@@ -4,6 +4,8 @@ A request waits here and is bound to a replica only when one has a slot free (la
 that dies takes no waiter with it. A waiter's band rises with its age, so that none starves.
 """
 
+from collections.abc import Iterable
+
 import attrs
 
 from lunanexa_core.ids import StartId, WorkloadId
@@ -51,3 +53,12 @@ class ServiceQueue:
             return (-waiter.band_at(now_mono_ms, band_age_ms), waiter.deadline_mono_ms, waiter.order)
 
         return sorted(self.waiters.values(), key=rank)
+
+
+def places_of(queues: Iterable[ServiceQueue], now_mono_ms: int, band_age_ms: int) -> dict[WorkloadId, int]:
+    """How many waiters are before each one; 0 is next."""
+    return {
+        waiter.workload: place
+        for queue in queues
+        for place, waiter in enumerate(queue.ordered(now_mono_ms, band_age_ms))
+    }

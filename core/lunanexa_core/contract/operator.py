@@ -36,11 +36,20 @@ class ReceiptDocument:
     attempts: tuple[Attempt, ...]
 
 
+@attrs.frozen(kw_only=True)
+class ListedReceipt(ReceiptDocument):
+    """A receipt, and the ledger's row that holds it."""
+
+    sequence: int
+
+
 @attrs.frozen
 class ReceiptList:
-    """The newest first."""
+    """The newest first. ``next_cursor`` goes on where this page ends, which may be short or empty; ``None``: there is
+    no more."""
 
-    data: tuple[ReceiptDocument, ...]
+    data: tuple[ListedReceipt, ...]
+    next_cursor: str | None
 
 
 @attrs.frozen

@@ -129,7 +129,7 @@ def ended_document(record: LedgerReceipt) -> dict[str, JsonValue]:
     return {
         "workload_id": receipt.workload,
         "request_id": receipt.request,
-        "state": (receipt.state if error is None else failed_state(error)).value,
+        "state": receipt.state.value,
         "queue_position": None,
         "age_ms": None,
         "deadline_ms": None,
@@ -146,22 +146,9 @@ def failure(receipt: Receipt) -> Refusal | None:
         return Refusal(outcome=outcome, message="The workload was cancelled, or its caller left.")
     if outcome is not None:
         return Refusal(outcome=outcome, message=f"The workload ended with {outcome.value}.")
-    status = engine_refusal(receipt)
+    status = receipt.engine_refusal
     if status is None:
         return None
     return Refusal(
         outcome=Outcome.INVALID_REQUEST, message=f"The model server refused the request with status {status}."
     )
-
-
-def engine_refusal(receipt: Receipt) -> int | None:
-    """The status with which an engine refused what was relayed whole."""
-    attempts = receipt.settlement.attempts
-    status = attempts[-1].status if attempts and receipt.settlement.outcome is None else None
-    return status if status is not None and status >= 400 else None
-
-
-def failed_state(error: Refusal) -> WorkloadState:
-    """The state of a workload that ended so."""
-    cancelled = error.outcome is Outcome.CANCELLED_BY_CALLER
-    return WorkloadState.CANCELLED if cancelled else WorkloadState.FAILED

@@ -113,6 +113,7 @@ def _bind(state: State, workload: OpenWorkload, wall_ms: int) -> None:
         since_wall_ms=wall_ms,
         retain_ms=request.retain_ms or 0,
     )
+    state.bound[request.workload] = request.idempotency
     _add(state.bindings_of_tenant, workload.tenant, 1)
 
 
@@ -128,7 +129,9 @@ def _bind_to_end(state: State, workload: OpenWorkload, receipt: Receipt, wall_ms
 
 
 def _unbind(state: State, key: str) -> None:
-    _add(state.bindings_of_tenant, state.bindings.pop(key).tenant, -1)
+    binding = state.bindings.pop(key)
+    state.bound.pop(binding.workload, None)
+    _add(state.bindings_of_tenant, binding.tenant, -1)
 
 
 def _revoke(state: State, key_id: KeyId) -> None:

@@ -72,8 +72,8 @@ def reserved_tokens(head: RequestHead, default_output_tokens: int) -> int:
     asked = input_estimate(head)
     if request_rules(head.dialect).generates:
         output = default_output_tokens
-        if head.max_tokens is not None:
-            output = min(max(0, head.max_tokens), default_output_tokens)
+        if head.max_tokens is not None and head.max_tokens >= 0:  # To some engines a negative one is no limit.
+            output = min(head.max_tokens, default_output_tokens)
         asked += head.choices * output
     return min(asked, MAX_INTEGER)
 

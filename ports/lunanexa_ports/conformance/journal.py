@@ -5,9 +5,11 @@ from contextlib import AbstractAsyncContextManager
 from itertools import pairwise
 from typing import Final, TypeAlias
 
+import attrs
 import trio
 
 from lunanexa_core.journal import Chain, Head, Row, check_row, make_row
+from lunanexa_core.journal_query import RowQuery
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.journal import Appended, Journal
 
@@ -210,6 +212,36 @@ async def check_find(store: OpenJournal) -> None:
         assert list(await journal.find("thi", 100)) == []
 
 
+async def check_page(store: OpenJournal) -> None:
+    """Every filter alone and with others, in both orders, cut at the exact row."""
+    async with store() as journal:
+        head = await journal.take_epoch()
+        rows: list[Row] = []
+        for number in range(6):
+            rows += rows_after(head, head.epoch, 4, target=("this", "that")[number % 2])
+            await _durable(journal, head, rows[-4:])
+            head = await journal.head()
+        assert list(await journal.page(RowQuery(limit=100))) == rows
+        for newest_first in (False, True):
+            for asked in (
+                RowQuery(limit=3),
+                RowQuery(limit=100, after=3, before=9),
+                RowQuery(limit=100, after=24),
+                RowQuery(limit=100, after=7, before=8),
+                RowQuery(limit=100, before=1),
+                RowQuery(limit=100, before=99),
+                RowQuery(limit=5, chain=Chain.LEDGER, after=2),
+                RowQuery(limit=5, chain=Chain.JOURNAL, target="that", before=20),
+                RowQuery(limit=100, target="thi"),
+                RowQuery(limit=2, action="tried", target="this"),
+                RowQuery(limit=100, action="else"),
+            ):
+                query = attrs.evolve(asked, newest_first=newest_first)
+                ordered = rows[::-1] if newest_first else rows
+                wanted = [row for row in ordered if query.takes(row)][: query.limit]
+                assert list(await journal.page(query)) == wanted, query
+
+
 async def check_read_from_and_limit(store: OpenJournal) -> None:
     """``after`` and ``limit`` cut at the exact row, on each side of any chunk of the store's own."""
     async with store() as journal:
@@ -284,6 +316,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_batch_is_whole_or_absent,
     check_one_of_two_appends_wins,
     check_find,
+    check_page,
     check_read_from_and_limit,
     check_reader_does_not_hold_appends,
     check_cancelled_append_is_known,

@@ -27,7 +27,7 @@ ENVELOPE_ROUTE: Final = "workloads"
 @attrs.frozen(kw_only=True)
 class Asking:
     """What a call asks for. ``body`` is for an engine, in the dialect of ``head``; ``body_digest`` and ``binding``
-    are of the bytes that came: ``binding`` of route and content type too."""
+    are of the bytes that came: ``binding`` of route, content type and data class too."""
 
     head: RequestHead
     body: bytes
@@ -89,14 +89,26 @@ def _read(call: InferenceCall | WorkloadCall, api_key: str, settings: GatewaySet
     if isinstance(head, Refusal):
         return head
     terms = payload.terms
+    units = terms.ceiling.output_units
+    if units is not None and head.choices * (head.max_tokens or 0) > units:
+        return Refusal(
+            outcome=Outcome.INVALID_REQUEST,
+            message=f"{head.choices} answers of {head.max_tokens} units are more than resource_ceiling.output_units.",
+            param="resource_ceiling.output_units",
+        )
     digest = hashlib.sha256(call.body).hexdigest()
     asked_ms = settings.deadline_ms if terms.deadline_ms is None else terms.deadline_ms
     return Asking(
         head=head,
         body=payload.body,
         body_digest="sha256:" + digest,
-        binding=hashlib.sha256(f"{route}\0{content_type}\0{digest}".encode()).hexdigest(),
+        # The class too: a key that may not send such data may not have its answer either.
+        binding=_digest(route, content_type, terms.data.classification.value, digest),
         api_key=api_key,
         terms=terms,
         deadline_ms=min(asked_ms, settings.deadline_max_ms),
     )
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -5,7 +5,7 @@ The payload is cut out of the text and never written anew: the engine gets the c
 """
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
@@ -17,6 +17,9 @@ from lunanexa_core.openai.scanning import MalformedJson, Member, ends_at, member
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.terms import Terms
 from lunanexa_core.workload import Dialect
+
+_LLAMA_LIMIT: Final = "n_predict"
+"""llama-server's own name of the output's limit, which it believes before all others."""
 
 
 @attrs.frozen(kw_only=True)
@@ -115,12 +118,19 @@ def _output_limit(dialect: Dialect, units: int | None, given: dict[str, Any]) ->
         return _invalid(
             f"resource_ceiling.output_units has no meaning for {dialect.value}.", "resource_ceiling.output_units"
         )
+    if given.get(_LLAMA_LIMIT) is not None:
+        return _invalid(f"payload.{_LLAMA_LIMIT} would pass the ceiling; leave it out.", f"payload.{_LLAMA_LIMIT}")
     stated = [name for name in limits if given.get(name) is not None]
     for name in stated:
-        if type(given[name]) is int and given[name] > units:
+        # To some engines a negative number is no limit.
+        if type(given[name]) is int and not 0 <= given[name] <= units:
             return _invalid(f"payload.{name} is more than resource_ceiling.output_units.", f"payload.{name}")
-    # The oldest name is the one that every engine knows.
-    return {} if stated else {limits[-1]: units}
+    if stated:
+        return {}
+    oldest = limits[-1]  # The one name that every engine knows.
+    if oldest in given:
+        return _invalid(f"payload.{oldest} must be a number under the ceiling, or left out.", f"payload.{oldest}")
+    return {oldest: units}
 
 
 def _invalid(message: str, param: str | None = None) -> Refusal:

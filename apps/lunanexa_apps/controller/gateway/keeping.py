@@ -4,8 +4,9 @@ Nothing is kept unless its caller asked for it (``RetainFor``, with a key); a st
 costs the repetition, never the answer.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
 
 import structlog
 import trio
@@ -17,22 +18,28 @@ from lunanexa_apps.controller.gateway.relay import Whole
 from lunanexa_apps.controller.gateway.telling import WORKLOAD_HEADER
 from lunanexa_core.admission.idempotency import output_gone
 from lunanexa_core.binding import BUSY
+from lunanexa_core.ids import WorkloadId
 from lunanexa_core.openai.stream import KEEPALIVE
-from lunanexa_core.outcomes import Refusal
+from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.terms import RetainFor
 from lunanexa_ports.answers import Answer, Answers
 from lunanexa_ports.clock import Clock
 from lunanexa_ports.dispatch import Repeated
-from lunanexa_ports.errors import PortError
+from lunanexa_ports.errors import PortError, PortUnavailable
 from lunanexa_ports.gateway import Accepted, News, ResponseSink, Settled
 
 REPLAYED_HEADER: Final = "x-lunanexa-replayed"
+NOT_NOW: Final = Refusal(
+    outcome=Outcome.STORE_UNAVAILABLE, message="The answer that was kept can't be read at the moment."
+)
 _SWEEP_S: Final = 60.0
+
+T = TypeVar("T")
 
 
 class Keeper:
-    """Keeps and gives answers of one gateway. A put has a task of its own, because a store's answer can't be
-    cancelled and may come late."""
+    """Keeps and gives answers of one gateway. What is asked of the store has a task of its own, because its answer
+    can't be cancelled and may come late."""
 
     def __init__(self, answers: Answers, clock: Clock, *, wait_ms: int) -> None:
         self._answers = answers
@@ -60,38 +67,26 @@ class Keeper:
         """Puts an answer aside where its caller asked for that; ``progress`` knows then whether it was. To be called
         before it is settled."""
         retain_ms = retained_ms(asking)
-        if retain_ms is None or answer.status in BUSY or self._nursery is None:
+        if retain_ms is None or answer.status in BUSY:
             return
-        done = trio.Event()
-        kept: list[bool] = []
-
-        async def put() -> None:
-            now_wall_ms = self._clock.now().wall_ms
-            try:
-                kept.append(
-                    await self._answers.put(
-                        progress.workload, answer, now_wall_ms=now_wall_ms, expires_wall_ms=now_wall_ms + retain_ms
-                    )
-                )
-            except PortError as error:
-                self._log.warning("answer_not_kept", workload_id=progress.workload, problem=str(error))
-            finally:
-                done.set()
-
-        self._nursery.start_soon(put)
-        with trio.move_on_after(self._wait_s):
-            await done.wait()
-        progress.kept = kept == [True]
+        now_wall_ms = self._clock.now().wall_ms
+        put = partial(
+            self._answers.put,
+            progress.workload,
+            answer,
+            now_wall_ms=now_wall_ms,
+            expires_wall_ms=now_wall_ms + retain_ms,
+        )
+        progress.kept = await self._in_time(put, "answer_not_kept", progress.workload) is True
 
     async def give(self, repeated: Repeated, sink: ResponseSink, progress: Progress) -> Refusal | None:
-        """Gives a kept answer again; a refusal when it is gone."""
+        """Gives a kept answer again; a refusal when it is gone, or can't be read now."""
         workload = repeated.record.receipt.workload
-        try:
-            answer = await self._answers.get(workload, self._clock.now().wall_ms)
-        except PortError as error:
-            self._log.warning("answer_not_read", workload_id=workload, problem=str(error))
-            answer = None
-        if answer is None:
+        get = partial(self._answers.get, workload, self._clock.now().wall_ms)
+        answer = await self._in_time(get, "answer_not_read", workload)
+        if isinstance(answer, PortUnavailable):
+            return NOT_NOW
+        if answer is None or isinstance(answer, PortError):
             return output_gone(workload, repeated.record)
         progress.replayed = True
         progress.status = answer.status
@@ -103,6 +98,26 @@ class Keeper:
             await sink.write(answer.body)
         await sink.end()
         return None
+
+    async def _in_time(self, ask: Callable[[], Awaitable[T]], failure: str, workload: WorkloadId) -> T | PortError:
+        """What the store answers, or how it failed; nobody waits for it longer than for a receipt."""
+        found: list[T | PortError] = []
+        done = trio.Event()
+
+        async def work() -> None:
+            try:
+                found.append(await ask())
+            except PortError as error:
+                self._log.warning(failure, workload_id=workload, problem=str(error))
+                found.append(error)
+            finally:
+                done.set()
+
+        if self._nursery is not None:
+            self._nursery.start_soon(work)
+            with trio.move_on_after(self._wait_s):
+                await done.wait()
+        return found[0] if found else PortUnavailable("the store of answers takes too long")
 
 
 class RecordingSink(ResponseSink):

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from lunanexa_core.contract.response import Output, WorkloadResponse
-from lunanexa_core.contract.workloads import engine_refusal
 from lunanexa_core.ids import RequestId, WorkloadId
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.sse import SseSplitter, data_of
@@ -76,7 +75,7 @@ class SubmissionSink(ResponseSink):
         if self._settled.refusal is not None:
             return self._settled.refusal
         record = self._settled.receipt
-        status = self._status if self._status >= 400 else record and engine_refusal(record.receipt)
+        status = self._status if self._status >= 400 else record and record.receipt.engine_refusal
         if status is None:
             return None
         return Refusal(

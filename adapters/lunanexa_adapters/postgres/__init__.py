@@ -1,0 +1,1 @@
+"""The journal in PostgreSQL, for a store outside the controller's machine."""
