@@ -15,7 +15,7 @@ from tests.postgres_server import PostgresServer, make_server
 settings.register_profile(
     "lunanexa", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
 )
-settings.register_profile("quick", parent=settings.get_profile("lunanexa"), max_examples=20)
+settings.register_profile("quick", parent=settings.get_profile("lunanexa"), max_examples=10)
 settings.load_profile("quick" if "TESTS_QUICK" in os.environ else "lunanexa")
 
 # Until a composition root configures it, structlog draws tracebacks for people, which takes seconds each.

@@ -18,7 +18,7 @@ for scenario in SCENARIOS.values():
 """
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_it_holds(seed: int) -> None:
     result = FIRST_SLICE.run(seed)
     assert result.verdict is Verdict.HELD, (result.problem, result.detail, *result.tail)

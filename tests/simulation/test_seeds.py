@@ -15,6 +15,7 @@ def kept() -> list[tuple[str, int]]:
     return [(line[0], int(line[1])) for line in lines if line]
 
 
+@pytest.mark.slow
 def test_every_kept_seed_holds(subtests: pytest.Subtests) -> None:
     for name, seed in kept():
         with subtests.test(scenario=name, seed=seed):
