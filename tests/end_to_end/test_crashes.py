@@ -29,7 +29,12 @@ def crashing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 
 async def killed(up: Up, name: str) -> tuple[Ready, Ready]:
     """The ready file before and after, once the process was replaced and calls succeed again."""
-    before = up.ready
+
+    def complete() -> Ready | None:
+        now = up.read_ready()
+        return now if now is not None and None not in now.pids.values() else None
+
+    before = await up.until(complete, "the engine's process in the ready file")
     os.kill(before.pid(name), signal.SIGKILL)
 
     def replaced() -> Ready | None:

@@ -161,7 +161,10 @@ class _Up:
         if isinstance(result, Failure):
             return result
         self._served = True
-        self._write_ready(engine_pid(result))
+        # What was read before the first call could succeed may lack the process that serves it.
+        status = await read_status(self._planes)
+        first = self._plan.chosen.engines[0].deployment
+        self._write_ready(engine_pid(result if status is None else replicas_of(status, first)))
         self._screen.settled()
         installation = self._plan.installation
         self._screen.serving(
