@@ -5,6 +5,7 @@ a role chunk, content chunks, a chunk with the finish reason, and on demand one 
 with ``include_usage`` the other chunks bear ``usage: null``.
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, Protocol, TypeAlias
 
@@ -105,8 +106,9 @@ class _Choices(Dialect):
             self._template = PieceTemplate(self._piece(PieceTemplate.mark()))
         return self._template.event(text)
 
+    @abstractmethod
     def _piece(self, text: str) -> Document:
-        raise NotImplementedError
+        """One piece of text as a chunk."""
 
     def _usage(self, usage: Usage) -> Iterator[bytes]:
         if self._envelope.include_usage:
