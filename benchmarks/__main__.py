@@ -10,7 +10,16 @@ from typing import Any, Final
 
 import attrs
 
-from benchmarks import bodies, cancellation, gateway, journal_group_commit, soak, streams_200
+from benchmarks import (
+    bodies,
+    cancellation,
+    gateway,
+    heartbeats,
+    journal_group_commit,
+    journal_start,
+    soak,
+    streams_200,
+)
 from benchmarks.answers import WrongAnswer
 from benchmarks.harness import HarnessFailed
 from benchmarks.load import LoadFailed
@@ -18,21 +27,26 @@ from benchmarks.report import Options, Report, machine, show, show_machine
 
 BENCHMARKS: Final[Mapping[str, Callable[[Options], Report]]] = {
     "journal_group_commit": journal_group_commit.measure,
+    "journal_start": journal_start.measure,
+    "heartbeats": heartbeats.measure,
     "gateway": gateway.measure,
     "bodies": bodies.measure,
     "streams_200": streams_200.measure,
     "cancellation": cancellation.measure,
     "soak": soak.measure,
 }
-BY_NAME_ONLY: Final = frozenset({"soak"})
-"""It takes minutes and is a check more than a measurement."""
+BY_NAME_ONLY: Final = frozenset({"heartbeats", "journal_start", "soak"})
+"""They take minutes; the soak is a check more than a measurement."""
 REQUESTS_MIN: Final = 200
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("python -m benchmarks", description="What LunaNexa costs on this machine.")
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(BENCHMARKS)}; all but soak when none is given"
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"of {', '.join(BENCHMARKS)}; all but {' and '.join(sorted(BY_NAME_ONLY))} when none is given",
     )
     parser.add_argument("--seconds", type=float, default=2.0, help="length of one measurement (default 2)")
     parser.add_argument("--rounds", type=int, default=3, help="repetitions of each measurement (default 3)")

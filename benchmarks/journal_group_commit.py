@@ -26,6 +26,7 @@ from lunanexa_adapters.postgres.pool import Pool
 from lunanexa_adapters.sqlite.journal import open_sqlite_journal
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.journal import Chain, Head, Row, check_row, make_row
+from lunanexa_ports.conformance.journal import Store, lead
 from lunanexa_ports.journal import Appended, Journal
 from tests.postgres_server import PostgresServer, find_programs
 
@@ -186,9 +187,7 @@ async def _unchained(address: PostgresAddress) -> AsyncIterator[Callable[[], Awa
 
 
 async def _measure(directory: Path, address: PostgresAddress | None, seconds: float, rounds: int) -> Report:
-    stores: dict[str, AbstractAsyncContextManager[Journal]] = {
-        "SQLite": open_sqlite_journal(directory / "store.sqlite3")
-    }
+    stores: dict[str, AbstractAsyncContextManager[Store]] = {"SQLite": open_sqlite_journal(directory / "store.sqlite3")}
     if address is not None:
         stores["PostgreSQL"] = open_postgres_journal(address)
     found: dict[tuple[str, str, int], Figures] = {}
@@ -197,7 +196,7 @@ async def _measure(directory: Path, address: PostgresAddress | None, seconds: fl
         journals = {name: await stack.enter_async_context(store) for name, store in stores.items()}
         insert = None if address is None else await stack.enter_async_context(_unchained(address))
         for journal in journals.values():
-            await journal.take_epoch()
+            await lead(journal)
         for _ in range(rounds):
             for callers in CALLERS:
                 for name, journal in journals.items():

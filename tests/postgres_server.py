@@ -9,6 +9,7 @@ import glob
 import importlib.util
 import os
 import pwd
+import select
 import shutil
 import signal
 import socket
@@ -79,6 +80,8 @@ class PostgresServer:
                     *(self._programs / "postgres", "-D", self._data, "-p", str(self.port)),
                     *("-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={self.folder}"),
                     *("-c", "max_connections=40", "-c", "shared_buffers=16MB"),
+                    # After a crash: one sync for all files, where many take seconds on a busy disk.
+                    *("-c", "recovery_init_sync_method=syncfs"),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -96,12 +99,16 @@ class PostgresServer:
         if self.process is None:
             return
         process, self.process = self.process, None
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        process.send_signal(number)
         if number == signal.SIGKILL:
+            # Stopped first: it makes no more of them.
+            process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            process.kill()
             for child in children:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(int(child), signal.SIGKILL)
+                _kill(int(child))
+        else:
+            process.send_signal(number)
         process.wait(LIMIT_S)
 
     def remove(self) -> None:
@@ -177,6 +184,19 @@ class PostgresServer:
         )
         if done.returncode != 0:
             raise OSError(f"{program}: {done.stdout.decode(errors='replace')}")
+
+
+def _kill(process: int) -> None:
+    """Returns when it is gone: the next server does not start as long as one of the last holds its memory."""
+    with contextlib.suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(process)
+        try:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll(LIMIT_S * 1_000)
+        finally:
+            os.close(descriptor)
 
 
 def find_programs() -> Path | None:

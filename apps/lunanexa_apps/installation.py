@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from lunanexa_apps.setting_kinds import HostPort
-from lunanexa_core.ids import NodeId
+from lunanexa_core.ids import NodeId, is_identifier
 from lunanexa_core.keys import API_KEY_PREFIX, weak_secret
 from lunanexa_ports.errors import PortFault, PortUnavailable
 from lunanexa_ports.ids import IdSource
@@ -37,6 +37,10 @@ NODE_ADOPTED_KEYS: Final = "node/secrets/adopted_keys"
 """Keys of servers that somebody else runs, by URL: the gateway shows them with requests, the node with probes."""
 STORE: Final = "controller/store.sqlite3"
 """Journal and ledger."""
+HOLDER: Final = "controller/holder"
+"""The name under which this installation's controllers lead a store, one after another."""
+KNOWN_HEAD: Final = "controller/known"
+"""How far a controller here has seen the store."""
 LISTEN: Final = "controller/listen"
 """Written by a controller that serves: ``{"host", "port", "base_url"}``."""
 
@@ -79,6 +83,16 @@ def keep_secrets(files: PrivateFiles, ids: IdSource) -> ControllerSecrets:
         if other != name:
             raise PortFault(f"{files.place(name)}: the secret equals the one in {files.place(other)}; {_MAKE_ANOTHER}")
     return secrets
+
+
+def keep_holder(files: PrivateFiles, ids: IdSource) -> str:
+    """The installation's name as a leader, made once."""
+    found = files.read(HOLDER)
+    if found is not None and is_identifier(found.decode("ascii", "replace").strip()):
+        return found.decode().strip()
+    name = ids.new("holder")
+    files.replace(HOLDER, name.encode() + b"\n")
+    return name
 
 
 def _keep_engine_secret(files: PrivateFiles, ids: IdSource) -> str:
@@ -185,4 +199,6 @@ def _read_secret(files: PrivateFiles, name: str, fix: str) -> str | None:
     weakness = weak_secret(secret)
     if weakness is not None:
         raise PortFault(f"{files.place(name)}: the secret is {weakness.value}; {fix}")
+    if not (secret.isascii() and secret.isprintable()):
+        raise PortFault(f"{files.place(name)}: the secret is not one line of printable ASCII; {fix}")
     return secret

@@ -53,10 +53,11 @@ def holds(name: str, value: str) -> Keep:
     return lambda row: member in row.record
 
 
-async def filtered_page(reader: JournalReader, query: PageQuery, keep: Keep | None) -> RowsPage:
-    """As :func:`rows_page`, of rows that ``keep`` lets through."""
+async def filtered_page(reader: JournalReader, query: PageQuery, keep: Keep | None, *, above: int = 0) -> RowsPage:
+    """As :func:`rows_page`, of rows beyond sequence ``above`` that ``keep`` lets through."""
     head = (await reader.head()).sequence
     low, high = await _bounds(reader, query, head)
+    low = max(low, above)
     rows: list[Row] = []
     looked = size = 0
     while high - low > 1 and len(rows) < query.limit and size < PAGE_BYTES and looked < LOOKED_MAX:
@@ -94,15 +95,15 @@ async def _bounds(reader: JournalReader, query: PageQuery, head: int) -> tuple[i
     """The stretch of the page, its ends left out."""
     low, high = 0, head + 1
     if query.after_wall_ms is not None:
-        low = await _first_since(reader, query.after_wall_ms, head) - 1
+        low = await first_since(reader, query.after_wall_ms, head) - 1
     if query.before_wall_ms is not None:
-        high = await _first_since(reader, query.before_wall_ms, head)
+        high = await first_since(reader, query.before_wall_ms, head)
     if query.cursor is not None:
         low, high = (low, min(high, query.cursor)) if query.newest_first else (max(low, query.cursor), high)
     return low, high
 
 
-async def _first_since(reader: JournalReader, wall_ms: int, head: int) -> int:
+async def first_since(reader: JournalReader, wall_ms: int, head: int) -> int:
     """The sequence of the first row of this wall time or later; the one after the head when there is none."""
     low, high = 0, head + 1
     while high - low > 1:

@@ -14,7 +14,7 @@ def row_document(row: Row) -> JsonValue:
     try:
         record = row.record.decode()
     except UnicodeDecodeError:
-        raise PortFault(f"row {row.sequence} of the journal is damaged") from None
+        raise PortFault(f"row {row.sequence} of the journal is damaged: restore a backup") from None
     return unstructure(
         RowDocument(
             sequence=row.sequence,

@@ -12,6 +12,8 @@ from lunanexa_core.allowance import Allowance, Allowances
 from lunanexa_core.workload import Usage
 from lunanexa_ports.http_client import Headers
 
+Document = Mapping[str, Any]
+
 _RESET: Final = re.compile(r"(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})(?:\.\d*)?s)?(?:(\d{1,9})ms)?\Z")
 
 
@@ -191,6 +193,13 @@ def page_of(document: Any, *, after: str | None) -> Page:
     if following is not None and following == after:
         raise ProtocolError("the list goes round in circles")
     return Page(tuple(items), following)
+
+
+def object_of(answer: Answer) -> Document:
+    """The object that it is. Raises :class:`ProtocolError`."""
+    if not isinstance(answer.body, dict):
+        raise ProtocolError("the answer is no JSON object")
+    return answer.body
 
 
 def _text_member(document: Any, name: str) -> str | None:

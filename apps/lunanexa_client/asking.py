@@ -4,6 +4,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final, TypeVar
+from urllib.parse import quote
 
 import attrs
 import trio
@@ -176,6 +177,11 @@ def body_of(document: Mapping[str, Any]) -> bytes:
         return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except (TypeError, RecursionError) as error:
         raise ValueError(f"body: has no JSON form ({error})") from None
+
+
+def segment(identifier: str) -> str:
+    """One segment of a path, whatever it holds."""
+    return quote(identifier, safe="")
 
 
 async def _read(response: HttpResponse, limit_bytes: int) -> bytes:

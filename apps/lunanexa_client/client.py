@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, Unpack
+from typing import TYPE_CHECKING, Final, Self, Unpack
 from urllib.parse import quote, urlencode
 
 import trio
@@ -11,10 +11,10 @@ import trio
 from lunanexa_adapters.http_client.http_client import H11HttpClient
 from lunanexa_adapters.system.clock import SystemClock
 from lunanexa_adapters.system.ids import SystemIds
-from lunanexa_client.answers import Answer, Model, Page, models_of, page_of
-from lunanexa_client.asking import EVENT_STREAM, Asker, Question, encoded_headers
-from lunanexa_client.errors import ProtocolError
+from lunanexa_client.answers import Answer, Document, Model, Page, models_of, object_of, page_of
+from lunanexa_client.asking import EVENT_STREAM, Asker, Question, encoded_headers, segment
 from lunanexa_client.events import EventStream, StreamEnd
+from lunanexa_client.operator import AsyncOperator
 from lunanexa_client.settings import DEADLINE_MS_MAX, CallOptions, ClientSettings, client_settings
 from lunanexa_core.terms import DEADLINE_HEADER
 from lunanexa_core.workload import Dialect
@@ -28,8 +28,6 @@ WORKLOADS: Final = "workloads"
 WORKLOADS_STREAM: Final = "workloads:stream"
 _SAY_DONE: Final = frozenset({Dialect.CHAT.value, Dialect.COMPLETIONS.value})
 _CLOSE_S: Final = 1.0
-
-Document = Mapping[str, Any]
 
 
 class AsyncClient:
@@ -60,6 +58,8 @@ class AsyncClient:
         self._own_http = None if http else H11HttpClient(ssl_context=self.settings.ssl_context())
         self._ids = ids or SystemIds(SystemClock())
         self._asker = Asker(http or self._own_http, self.settings, self._ids)  # type: ignore[arg-type]
+        self.operator = AsyncOperator(self._asker)
+        """What runs the service, for a client whose key is the operator token."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -126,7 +126,7 @@ class AsyncClient:
 
     async def workload(self, workload_id: str, **options: Unpack[CallOptions]) -> Document:
         """An own workload: its live state and place in the queue, or its receipt."""
-        return _object(await self._get(f"{WORKLOADS}/{_segment(workload_id)}", options))
+        return object_of(await self._get(f"{WORKLOADS}/{segment(workload_id)}", options))
 
     async def workloads(
         self, *, limit: int = 100, cursor: str | None = None, **options: Unpack[CallOptions]
@@ -150,14 +150,14 @@ class AsyncClient:
 
     async def cancel(self, workload_id: str, **options: Unpack[CallOptions]) -> Document:
         """Ends an own workload, and says what is known of it then. Idempotent."""
-        target = f"/v1/{WORKLOADS}/{_segment(workload_id)}:cancel"
+        target = f"/v1/{WORKLOADS}/{segment(workload_id)}:cancel"
         # It may be sent again: of one that has ended the answer is the receipt.
         question = Question(method="POST", target=target, document={}, options=options, repeatable=True)
-        return _object(await self._asker.ask(question))
+        return object_of(await self._asker.ask(question))
 
     async def capabilities(self, **options: Unpack[CallOptions]) -> Document:
         """Contract version, capabilities, selectors and retention on offer."""
-        return _object(await self._get("capabilities", options))
+        return object_of(await self._get("capabilities", options))
 
     def connect(self, *, headers: Mapping[str, str] | None = None) -> "AbstractAsyncContextManager[Connection]":
         """A WebSocket connection on which many workloads run. What its headers say (a priority, a deadline) is said
@@ -193,13 +193,3 @@ def _post(endpoint: str, body: Document, options: CallOptions, accept: str = "ap
         accept=accept,
         repeatable="idempotency_key" in options,
     )
-
-
-def _segment(identifier: str) -> str:
-    return quote(identifier, safe="")
-
-
-def _object(answer: Answer) -> Document:
-    if not isinstance(answer.body, dict):
-        raise ProtocolError("the answer is no JSON object")
-    return answer.body

@@ -93,7 +93,8 @@ class InvalidRequest(LunaNexaError):
 
 
 class Conflict(LunaNexaError):
-    """Another request stands against it: the same workload runs, or the idempotency key is taken."""
+    """Something stands against it: the same workload runs, the idempotency key is taken, or the deployment is at
+    another generation."""
 
 
 class RateLimited(LunaNexaError):
@@ -155,6 +156,7 @@ CLASSES: Final[Mapping[Outcome, type[LunaNexaError]]] = {
     Outcome.HEAD_TOO_LARGE: InvalidRequest,
     Outcome.INVALID_API_KEY: AuthenticationError,
     Outcome.PERMISSION_DENIED: PermissionDenied,
+    Outcome.NODE_RETIRED: PermissionDenied,
     Outcome.MODEL_NOT_FOUND: NotFound,
     Outcome.NOT_FOUND: NotFound,
     Outcome.WORKLOAD_ACTIVE: Conflict,

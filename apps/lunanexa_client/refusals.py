@@ -19,6 +19,7 @@ from lunanexa_client.errors import (
     LunaNexaError,
     NotFound,
     PermissionDenied,
+    ProtocolError,
     RateLimited,
     ResumeGone,
     Unavailable,
@@ -54,6 +55,8 @@ def class_of(code: str, status: int | None) -> type[LunaNexaError]:
         return ResumeGone
     if status is None or status >= 500:
         return _BY_STATUS.get(status or 500, InternalError)
+    if status < 400:  # A redirect, which is not followed.
+        return ProtocolError
     return _BY_STATUS.get(status, InvalidRequest)
 
 

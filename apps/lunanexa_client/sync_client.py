@@ -5,12 +5,13 @@ from functools import partial
 from types import TracebackType
 from typing import Self, Unpack
 
-from lunanexa_client.answers import Answer, AnswerHead, Model, StreamEvent
-from lunanexa_client.client import AsyncClient, Document
+from lunanexa_client.answers import Answer, AnswerHead, Document, Model, StreamEvent
+from lunanexa_client.client import AsyncClient
 from lunanexa_client.events import EventStream
 from lunanexa_client.portal import Portal
 from lunanexa_client.settings import CallOptions, ClientSettings
 from lunanexa_client.sync_connection import SyncConnection
+from lunanexa_client.sync_operator import Operator
 from lunanexa_core.workload import Usage
 from lunanexa_ports.http_client import HttpClient
 from lunanexa_ports.ids import IdSource
@@ -43,6 +44,8 @@ class Client:
             ids=ids,
         )
         self._portal = Portal()
+        self.operator = Operator(self._portal, self._client.operator)
+        """What runs the service, for a client whose key is the operator token."""
 
     def __enter__(self) -> Self:
         return self

@@ -19,6 +19,9 @@ class NotCanonical(ValueError):
 
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
+_SORTING: Final = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False, sort_keys=True
+)
 
 
 def canonical_json(value: JsonValue) -> bytes:
@@ -29,6 +32,14 @@ def canonical_json(value: JsonValue) -> bytes:
         raise NotCanonical(f"${''.join(reversed(wrong.steps))}: {wrong.why}") from None
     except RecursionError:
         raise NotCanonical("$: nested too deeply") from None
+
+
+def canonical_known(value: JsonValue) -> bytes:
+    """:func:`canonical_json`, in half of its time, of a value that is known to hold nothing that has no such form: of
+    ours, not of a caller."""
+    text = _SORTING.encode(value)
+    # Only names beyond ASCII have another order than that of their code points.
+    return text.encode() if text.isascii() else canonical_json(value)
 
 
 class _WrongError(Exception):
@@ -99,19 +110,32 @@ def _refuse_surrogates(text: str) -> None:
         raise _WrongError("lone surrogate") from None
 
 
+def read_canonical(data: bytes) -> Any:
+    """:func:`strict_json` for bytes that must be in canonical form. Raises :class:`NotCanonical` also when they are
+    not."""
+    if data.isascii():
+        # What is written back as it was read had no repeated member, no escaped surrogate and nothing out of its
+        # order, which for ASCII is that of code points.
+        text = data.decode()
+        try:
+            value = _PLAIN.decode(text)
+            if _SORTING.encode(value) == text:
+                return value
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise NotCanonical(f"not JSON: {type(error).__name__}") from None
+    value = strict_json(data)
+    if canonical_json(value) != data:
+        raise NotCanonical("not in canonical form")
+    return value
+
+
 def strict_json(data: bytes) -> Any:
     """The value of a document of ours: UTF-8, no repeated member, no float, no NaN, no integer beyond 2^53-1,
     no lone surrogate. What it returns has a canonical form. Raises :class:`NotCanonical`."""
     try:
         # Decoded here: json.loads would guess UTF-16 and let surrogates through.
         text = data.decode("utf-8", "strict")
-        value = json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_int=_bounded,
-            parse_float=_no_float,
-            parse_constant=_no_float,
-        )
+        value = _STRICT.decode(text)
         # A surrogate can only come from an escape, and escapes are rare: most documents are not walked.
         if "\\u" in text:
             _ordered(value)
@@ -131,6 +155,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _bounded(text: str) -> int:
     # 2^53-1 has 16 digits; int() is quadratic and refuses thousands of digits with another exception.
+    if len(text) < 16:
+        return int(text)
     if len(text) > 17 or abs(value := int(text)) > MAX_INTEGER:
         raise NotCanonical("integer beyond 2^53-1")
     return value
@@ -138,3 +164,9 @@ def _bounded(text: str) -> int:
 
 def _no_float(text: str) -> Any:
     raise NotCanonical(f"number {text[:32]} is no integer")
+
+
+_STRICT: Final = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_int=_bounded, parse_float=_no_float, parse_constant=_no_float
+)
+_PLAIN: Final = json.JSONDecoder(parse_int=_bounded, parse_float=_no_float, parse_constant=_no_float)

@@ -5,8 +5,11 @@ from typing import TypeAlias
 import attrs
 
 from lunanexa_core.deployment import DeploymentSpec
+from lunanexa_core.events import LedgerPruned
 from lunanexa_core.ids import AssignmentId, ClusterId, DeploymentId, KeyId, NodeId, SessionId, WorkloadId
 from lunanexa_core.keys import ApiKey
+from lunanexa_core.recovery_reasons import RecoveryReason
+from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.southbound.heartbeat import Heartbeat
 from lunanexa_core.workload import Attempt, Settlement, WorkloadRequest
 
@@ -21,6 +24,8 @@ class Begin:
     keys: tuple[ApiKey, ...] = ()
     nodes: tuple[tuple[NodeId, str], ...] = ()
     """Node id and the digest of its installation key."""
+    recovery: tuple[RecoveryReason, ...] = ()
+    """Why the store may have lost its newest rows."""
 
 
 @attrs.frozen(kw_only=True)
@@ -28,6 +33,15 @@ class ApplyDeployment:
     """Create or change a deployment. ``if_match``: only from this generation (0: only when new)."""
 
     spec: DeploymentSpec
+    if_match: int | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ScaleDeployment:
+    """Another number of replicas. ``if_match``: only from this generation."""
+
+    deployment: DeploymentId
+    replicas: int
     if_match: int | None = None
 
 
@@ -58,6 +72,16 @@ class Reconcile:
     what does not find one waits for the next round."""
 
     fresh: tuple[AssignmentId, ...]
+
+
+@attrs.frozen(kw_only=True)
+class SetDirective:
+    """What a node as a whole shall do. ``if_match``: only from this generation of its document."""
+
+    node: NodeId
+    directive: Directive
+    reason: str | None = None
+    if_match: int | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -114,8 +138,22 @@ class FailAttempt:
 
 
 @attrs.frozen
+class Rebase:
+    """An operator's go: recovery ends. ``plan`` is the digest of the plan that was looked at."""
+
+    plan: str
+
+
+@attrs.frozen
 class BeginDrain:
     """Admit nothing new in this process from now on."""
+
+
+@attrs.frozen
+class PruneLedger:
+    """Let the ledger's rows up to the event's prune point leave the store."""
+
+    pruned: LedgerPruned
 
 
 @attrs.frozen
@@ -126,10 +164,12 @@ class Tick:
 Command: TypeAlias = (
     Begin
     | ApplyDeployment
+    | ScaleDeployment
     | RemoveDeployment
     | CreateKey
     | RevokeKey
     | Reconcile
+    | SetDirective
     | EnrolNode
     | ReportHeartbeat
     | OpenSession
@@ -137,6 +177,8 @@ Command: TypeAlias = (
     | SettleWorkload
     | CancelWorkload
     | FailAttempt
+    | Rebase
     | BeginDrain
+    | PruneLedger
     | Tick
 )

@@ -58,6 +58,13 @@ class Deployment:
 
     spec: DeploymentSpec
     generation: int
+    engine_generation: int | None = None
+    """The generation that brought ``spec.engine``; ``None``: this one."""
+
+    @property
+    def runs(self) -> int:
+        """The generation of its replicas: they stay as they are for as long as their engine does."""
+        return self.generation if self.engine_generation is None else self.engine_generation
 
 
 @attrs.frozen(kw_only=True)

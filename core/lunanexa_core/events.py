@@ -12,8 +12,10 @@ import attrs
 
 from lunanexa_core.deployment import Assignment, Deployment
 from lunanexa_core.ids import AssignmentId, BootId, ClusterId, DeploymentId, KeyId, NodeId, TenantId
-from lunanexa_core.journal import Chain
+from lunanexa_core.journal import Chain, Pruned
 from lunanexa_core.keys import ApiKey
+from lunanexa_core.recovery_reasons import RecoveryReason
+from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.southbound.heartbeat import ReplicaReport
 from lunanexa_core.workload import Receipt, WorkloadRequest
 
@@ -73,6 +75,13 @@ class NodeEnrolled:
 
 
 @attrs.frozen
+class EnrolmentEnded:
+    """A node's signing key is void: it was given another bearer secret, and whoever proves that may enrol."""
+
+    node: NodeId
+
+
+@attrs.frozen
 class NodeBooted:
     """A node's agent reports from a new boot; reports of earlier boots are refused from here on."""
 
@@ -86,6 +95,22 @@ class LivenessChanged:
 
     node: NodeId
     liveness: Liveness
+
+
+@attrs.frozen(kw_only=True)
+class DirectiveChanged:
+    """An operator wants another thing of a whole node. ``reason`` is theirs."""
+
+    node: NodeId
+    directive: Directive
+    reason: str | None = None
+
+
+@attrs.frozen
+class NodeRetired:
+    """A node that was to retire has nothing left that runs: from here on it is none of ours."""
+
+    node: NodeId
 
 
 @attrs.frozen
@@ -124,6 +149,31 @@ class ReplicaChanged:
     report: ReplicaReport
 
 
+@attrs.frozen
+class RecoveryBegan:
+    """The store may have lost its newest rows: until :class:`StoreRebased` only heartbeats are taken."""
+
+    reasons: tuple[RecoveryReason, ...]
+
+
+@attrs.frozen
+class NodeGeneration:
+    """A node, and the generation of its document from here on."""
+
+    node: NodeId
+    generation: int
+
+
+@attrs.frozen(kw_only=True)
+class StoreRebased:
+    """An operator says that this store counts from here on, or a node comes back that this was not told of. What was
+    given in the epoch ``above`` or an earlier one counts no more, where the store does not hold it; the row's own epoch
+    is higher."""
+
+    above: int
+    generations: tuple[NodeGeneration, ...]
+
+
 @attrs.frozen(kw_only=True)
 class WorkloadAdmitted:
     """A workload is ours until its receipt."""
@@ -148,6 +198,39 @@ class BindingsEnded:
     keys: tuple[str, ...]
 
 
+@attrs.frozen(kw_only=True)
+class LedgerFile:
+    """A file of rows that left the ledger: its name in the archive's folder, and its SHA-256 (hex)."""
+
+    name: str
+    sha256: str
+
+
+@attrs.frozen(kw_only=True)
+class LedgerPruned:
+    """The ledger's rows up to sequence ``until`` may leave the store; ``carry`` stands for them from here on. Those up
+    to ``after`` have left by earlier prunings."""
+
+    after: int
+    until: int
+    count: int
+    """Rows of the ledger up to there, since its beginning."""
+    receipts: int
+    """Receipts among them."""
+    ledger: str
+    """The hash of the last of them."""
+    carry: str
+    """Canonical JSON of a :class:`~lunanexa_core.ledger_carry.LedgerCarry`. A text, because only a replay reads it and
+    it may be long."""
+    archive: LedgerFile | None = None
+    """The file that keeps those of them that no earlier one keeps; ``None``: there is none."""
+
+    @property
+    def pruned(self) -> Pruned:
+        """What the state keeps of it."""
+        return Pruned(after=self.after, until=self.until, rows=self.count, receipts=self.receipts, ledger=self.ledger)
+
+
 Event: TypeAlias = (
     ClusterCreated
     | EpochBegan
@@ -155,17 +238,27 @@ Event: TypeAlias = (
     | KeyRevoked
     | NodeRegistered
     | NodeEnrolled
+    | EnrolmentEnded
     | NodeBooted
     | LivenessChanged
+    | DirectiveChanged
+    | NodeRetired
     | DeploymentApplied
     | DeploymentRemoved
     | AssignmentPlaced
     | AssignmentRemoved
     | ReplicaChanged
+    | RecoveryBegan
+    | StoreRebased
     | WorkloadAdmitted
     | WorkloadSettled
     | BindingsEnded
+    | LedgerPruned
 )
+
+
+LEDGER_TARGET: Final = "ledger"
+"""The target of :class:`LedgerPruned`, by which the newest one is found at once."""
 
 
 @attrs.frozen(kw_only=True)
@@ -190,16 +283,22 @@ KINDS: Final = (
     _kind("key.revoked", KeyRevoked, lambda event: event.key),
     _kind("node.registered", NodeRegistered, lambda event: event.node),
     _kind("node.enrolled", NodeEnrolled, lambda event: event.node),
+    _kind("node.enrolment_ended", EnrolmentEnded, lambda event: event.node),
     _kind("node.booted", NodeBooted, lambda event: event.node),
     _kind("node.liveness_changed", LivenessChanged, lambda event: event.node),
+    _kind("node.directive_changed", DirectiveChanged, lambda event: event.node),
+    _kind("node.retired", NodeRetired, lambda event: event.node),
     _kind("deployment.applied", DeploymentApplied, lambda event: event.deployment.spec.deployment),
     _kind("deployment.removed", DeploymentRemoved, lambda event: event.deployment),
     _kind("assignment.placed", AssignmentPlaced, lambda event: event.assignment.assignment),
     _kind("assignment.removed", AssignmentRemoved, lambda event: event.assignment),
     _kind("replica.changed", ReplicaChanged, lambda event: event.report.assignment),
+    _kind("recovery.began", RecoveryBegan, lambda _event: "store"),
+    _kind("store.rebased", StoreRebased, lambda _event: "store"),
     _kind("workload.admitted", WorkloadAdmitted, lambda event: event.request.workload, Chain.LEDGER),
     _kind("workload.settled", WorkloadSettled, lambda event: event.receipt.workload, Chain.LEDGER),
     _kind("bindings.ended", BindingsEnded, lambda _event: "bindings", Chain.LEDGER),
+    _kind("ledger.pruned", LedgerPruned, lambda _event: LEDGER_TARGET),
 )
 
 KIND_OF_TYPE: Final = {kind.type: kind for kind in KINDS}

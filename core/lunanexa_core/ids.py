@@ -19,6 +19,7 @@ TenantId = NewType("TenantId", str)
 Alias = NewType("Alias", str)
 RequestId = NewType("RequestId", str)
 BootId = NewType("BootId", str)
+HolderId = NewType("HolderId", str)
 
 CROCKFORD = "0123456789abcdefghjkmnpqrstvwxyz"
 MAX_LENGTH = 256

@@ -44,6 +44,8 @@ class Observed:
     admissions: int = 0
     sessions: dict[SessionId, int] = attrs.Factory(dict)
     """Until when (monotonic ms) each gateway's session lives."""
+    left: frozenset[WorkloadId] = frozenset()
+    """Open when this leader began. Their gateway let go of them with the leader before, even if its session lives."""
     nodes: dict[NodeId, NodeReading] = attrs.Factory(dict)
     replicas: dict[AssignmentId, ReplicaReport] = attrs.Factory(dict)
     """The newest whole report of each replica, with readings and log lines."""

@@ -20,6 +20,7 @@ class Outcome(enum.Enum):
     UNSUPPORTED_ENDPOINT = "unsupported_endpoint"
     INVALID_API_KEY = "invalid_api_key"
     PERMISSION_DENIED = "permission_denied"
+    NODE_RETIRED = "node_retired"
     MODEL_NOT_FOUND = "model_not_found"
     NOT_FOUND = "not_found"
     METHOD_NOT_ALLOWED = "method_not_allowed"
@@ -89,6 +90,7 @@ TABLE: dict[Outcome, OutcomeRow] = {
     Outcome.UNSUPPORTED_ENDPOINT: _row(400, _BAD, 65),
     Outcome.INVALID_API_KEY: _row(401, "authentication_error", 77),
     Outcome.PERMISSION_DENIED: _row(403, "permission_error", 77),
+    Outcome.NODE_RETIRED: _row(403, "permission_error", 77),
     Outcome.MODEL_NOT_FOUND: _row(404, _BAD, 66),
     Outcome.NOT_FOUND: _row(404, _BAD, 66),
     Outcome.METHOD_NOT_ALLOWED: _row(405, _BAD, 65),

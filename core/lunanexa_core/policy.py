@@ -12,6 +12,8 @@ RETAIN_BYTES_MAX: Final = 256 * 1024 * 1024
 class Policy:
     """All in milliseconds or counts."""
 
+    lease_ms: int = 3_000
+    """A leader that the store was not told of for so long may be succeeded."""
     idempotency_ms: int = 86_400_000
     """An idempotency key stays bound for so long after its workload has ended."""
     bindings_max: int = 100_000
@@ -29,9 +31,23 @@ class Policy:
     overdue_ms: int = 30_000
     """So long after its deadline a workload that its gateway has not settled is settled in its place: longer than
     a gateway takes to end a request and to hand its settlement over."""
+    ledger_keep_receipts: int = 1_000_000
+    """Receipts that stay in the ledger, though never fewer than are kept in memory; 0: any number."""
+    ledger_keep_ms: int = 0
+    """How long they stay there; 0: for any time."""
+    snapshot_rows: int = 10_000
+    """A snapshot is made when so many rows have come since the last: a start replays about as many."""
     node_suspect_ms: int = 6_000
     """Three heartbeats of two seconds missed."""
     node_lease_ms: int = 10_000
     """A node that was silent for this long is lost and is granted nothing."""
+    node_drain_ms: int = 600_000
+    """How long a node that drains keeps a replica for which another is being started elsewhere, or that has requests
+    in progress."""
+    freeze_per_mille: int = 500
+    """When more of the fleet's nodes are late at once, nothing is re-placed: that is our own fault until shown
+    otherwise."""
+    freeze_nodes_min: int = 3
+    """So many must be late for that."""
     reading_fresh_ms: int = 10_000
     """What an engine said of itself longer ago is unknown."""

@@ -20,7 +20,9 @@ from lunanexa_core.ids import (
     TenantId,
     WorkloadId,
 )
+from lunanexa_core.journal import Pruned
 from lunanexa_core.keys import ApiKey
+from lunanexa_core.recovery_reasons import RecoveryReason
 from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.southbound.heartbeat import ReplicaReport
 from lunanexa_core.workload import LedgerPlace, Receipt, Usage, WorkloadRequest, WorkloadState
@@ -44,6 +46,11 @@ class Node:
     past_boots: tuple[BootId, ...] = ()
     """Superseded boots, newest last, bounded; their late reports are refused."""
     directive: Directive = Directive.ACTIVE
+    directive_wall_ms: int = 0
+    """Since when, by the journal's time."""
+    directive_reason: str | None = None
+    retired: bool = False
+    """It was to retire and is empty: nothing is heard of it any more."""
     liveness: Liveness = Liveness.UNKNOWN
     generation: int = 0
 
@@ -72,11 +79,12 @@ class Totals:
     usage: Usage = attrs.Factory(Usage)
 
     def plus(self, receipt: Receipt) -> "Totals":
+        state = receipt.state
         return Totals(
             requests=self.requests + 1,
-            succeeded=self.succeeded + (receipt.state is WorkloadState.SUCCEEDED),
-            failed=self.failed + (receipt.state is WorkloadState.FAILED),
-            cancelled=self.cancelled + (receipt.state is WorkloadState.CANCELLED),
+            succeeded=self.succeeded + (state is WorkloadState.SUCCEEDED),
+            failed=self.failed + (state is WorkloadState.FAILED),
+            cancelled=self.cancelled + (state is WorkloadState.CANCELLED),
             usage=self.usage.plus(receipt.settlement.usage),
         )
 
@@ -114,6 +122,12 @@ class State:
     """Of keys in force alone."""
     windows: dict[KeyId, KeyWindows] = attrs.Factory(dict)
     """Of keys with a limit a minute. What counts no more is dropped when the key is used next."""
+    pruned: Pruned | None = None
+    """What has left the ledger, or may leave it now; ``None``: nothing."""
+    recovery: tuple[RecoveryReason, ...] | None = None
+    """Why an operator's go is waited for; ``None``: nothing is."""
+    rebased: int = 0
+    """Up to which epoch the last go covered what the store does not hold."""
 
     def copy(self) -> "State":
         """A state of its own: equal tables of the same frozen values."""

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 
 import attrs
 
-from lunanexa_core.canonical import JsonValue, canonical_json
+from lunanexa_core.canonical import JsonValue, canonical_json, canonical_known
 from lunanexa_core.state import State
 
 
@@ -42,7 +42,7 @@ def table_sizes(state: State) -> dict[str, int]:
 
 
 def _line(*parts: object) -> bytes:
-    return canonical_json([_plain(part) for part in parts]) + b"\n"
+    return canonical_known([_plain(part) for part in parts]) + b"\n"
 
 
 def _plain(value: object) -> JsonValue:

@@ -32,10 +32,6 @@ class JournalReader(Protocol):
         (``contextlib.aclosing``)."""
 
     @abstractmethod
-    async def find(self, target: str, limit: int) -> Sequence[Row]:
-        """The newest ``limit`` rows of ``target``, oldest first."""
-
-    @abstractmethod
     async def page(self, query: RowQuery) -> Sequence[Row]:
         """The first ``query.limit`` rows that it asks for, in its order. Without a target the store may look at each
         row of the stretch: who asks keeps it short."""
@@ -46,14 +42,9 @@ class Journal(JournalReader, Protocol):
     is the kernel's business.
 
     All methods raise :class:`~lunanexa_ports.errors.PortUnavailable` when the store can't be reached or
-    has no room (then nothing was written, except after :meth:`append`, whose outcome is then unknown: take
+    has no room (then nothing was written, except after :meth:`append`, whose outcome is then unknown: claim
     a new epoch and read the tail), and :class:`~lunanexa_ports.errors.PortFault` when it is corrupt.
     """
-
-    @abstractmethod
-    async def take_epoch(self) -> Head:
-        """Takes the next epoch durably, which fences every earlier holder, and returns the head with
-        ``epoch`` set to the new one. Never gives one epoch twice."""
 
     @abstractmethod
     async def append(self, epoch: int, expected: Head, rows: Sequence[Row]) -> Appended:

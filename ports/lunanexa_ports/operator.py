@@ -73,3 +73,13 @@ class Health(Protocol):
     @abstractmethod
     def ready(self) -> tuple[bool, tuple[str, ...]]:
         """Whether requests would be admitted, and the blocker codes if not."""
+
+    @abstractmethod
+    def warnings(self) -> tuple[str, ...]:
+        """Codes of what was accepted that costs a promise: ``lost_tail_accepted``, the newest of what was acknowledged
+        may be lost with the store's server."""
+
+    @abstractmethod
+    def as_of(self) -> int | None:
+        """The sequence of the journal that answers are as of, where this controller does not lead; ``None``: it
+        does."""

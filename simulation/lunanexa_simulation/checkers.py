@@ -12,12 +12,14 @@ import attrs
 
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.replay import Replay
+from lunanexa_apps.controller.rows import PRUNED_ACTION, pruning_of
 from lunanexa_core.admission.windows import BUCKET_MS, WINDOW_MS, KeyWindows
 from lunanexa_core.journal import Row
 from lunanexa_core.southbound.heartbeat import IdentityGrade
 from lunanexa_core.state import State
 from lunanexa_core.state_digest import state_digest
 from lunanexa_core.time import SLEW_PER_MILLE
+from lunanexa_ports.errors import PortFault
 from lunanexa_simulation.sight import Sight
 from lunanexa_simulation.verdicts import SafetyBroken
 
@@ -121,6 +123,11 @@ def fences_never_fall(sight: Sight) -> str | None:
     return None
 
 
+def one_writer(sight: Sight) -> str | None:
+    """Two controllers never think at one instant that they may write, whatever their clocks say."""
+    return None if len(sight.writers) < 2 else f"{' and '.join(sight.writers)} may write"
+
+
 def chains_verify(sight: Sight) -> str | None:
     """Every committed row stands in its chain and in time, and the kernel's head is where the rows end."""
     if sight.shadow.fault is not None:
@@ -158,11 +165,19 @@ def shadow_equals_live(sight: Sight) -> str | None:
             if shadow.receipts[workload] is live.receipts[workload]:
                 break
             shadow.receipts[workload] = live.receipts[workload]
+            if workload in live.places:
+                shadow.places[workload] = live.places[workload]
     return difference
 
 
+def snapshots_agree(sight: Sight) -> str | None:
+    """No replay beside the kernel comes to another state than it has."""
+    differs = sight.kernel is not None and sight.kernel.replay_differs
+    return "the replay for a snapshot came to another state" if differs else None
+
+
 def granted_newest_only(sight: Sight) -> str | None:
-    """Only the newest start of an assignment is granted requests, and none whose node is lost."""
+    """Only the newest start of an assignment is granted requests, and none whose node is lost or cordoned."""
     return sight.grants.finding
 
 
@@ -192,8 +207,9 @@ def one_process_each(sight: Sight) -> str | None:
 def no_secret_shown(sight: Sight) -> str | None:
     """Nothing that was planted as a secret stands in a log line, a journal row or a metric."""
     texts = list(sight.new_texts())
-    texts += [(f"row {row.sequence}", row.record.decode()) for row in sight.rows[sight.rows_read :]]
-    sight.rows_read = len(sight.rows)
+    rows = sight.rows_after(sight.rows_read)
+    texts += [(f"row {row.sequence}", row.record.decode()) for row in rows]
+    sight.rows_read = rows[-1].sequence if rows else sight.rows_read
     for where, text in texts:
         for name, secret in sight.secrets.items():
             if secret in text:
@@ -203,8 +219,10 @@ def no_secret_shown(sight: Sight) -> str | None:
 
 INVARIANTS: Final[Sequence[Invariant]] = (
     chains_verify,
+    one_writer,
     time_is_steady,
     shadow_equals_live,
+    snapshots_agree,
     one_receipt,
     counters_add_up,
     fences_never_fall,
@@ -217,9 +235,13 @@ INVARIANTS: Final[Sequence[Invariant]] = (
 
 def replay_equals_live(rows: Sequence[Row], live: State) -> str | None:
     """A full replay from nothing gives the live state. Asked at crashes and at the end."""
-    replayed = Replay()
-    for row in rows:
-        replayed.feed(row)
+    prunings = (pruning_of(row) for row in reversed(rows) if row.action == PRUNED_ACTION)
+    replayed = Replay(pruning=next(prunings, None))
+    try:
+        for row in rows:
+            replayed.feed(row)
+    except PortFault as error:
+        return str(error)
     difference = _difference(replayed.state, live)
     if difference is None and state_digest(replayed.state) != state_digest(live):
         return "replayed and live are equal and have different digests"
@@ -250,7 +272,7 @@ class Checkers:
     def look_back(self) -> None:
         """The full replay, for crashes and the end, while the kernel still stands."""
         if self.sight.kernel is not None:
-            rows = self.sight.rows[: self.sight.kernel.head.sequence]
+            rows = self.sight.rows_after(0, self.sight.kernel.head.sequence)
             self._judge(_name(replay_equals_live), replay_equals_live(rows, self.sight.kernel.state))
 
     def _judge(self, name: str, problem: str | None) -> None:

@@ -119,6 +119,10 @@ class Client:
         self.begun = 0
         """Streams that have brought text so far."""
 
+    def turn_to(self, host: str) -> None:
+        """Calls that begin from now on go to another host."""
+        self._host = host
+
     async def chat(
         self, body: Mapping[str, Any], *, deadline_ms: int | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:

@@ -6,12 +6,14 @@ import trio
 
 from lunanexa_adapters.asgi.control import build_control_app
 from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
+from lunanexa_adapters.asgi.node_plane import NodePlaneApp
 from lunanexa_adapters.asgi.root import Root
 from lunanexa_adapters.websocket.application import WebSocketPlane
 from lunanexa_apps.controller.gateway.service import Gateway
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.service import Controller, ControllerPorts, run_controller
-from lunanexa_core.ids import SessionId
+from lunanexa_core.ids import HolderId, SessionId
+from lunanexa_core.leadership import Seat
 from lunanexa_core.policy import RETAIN_BYTES_MAX
 from lunanexa_ports.clock import Clock
 from lunanexa_simulation.answers import SimulatedAnswers
@@ -20,10 +22,14 @@ from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwor
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.installation import Installation
 from lunanexa_simulation.journal import JournalState, SimulatedJournal
+from lunanexa_simulation.ledger_archive import ArchiveFolder, SimulatedLedgerArchive
 from lunanexa_simulation.life import ProcessLife
 from lunanexa_simulation.metrics import SimulatedMetrics
+from lunanexa_simulation.private_files import PrivateFolder, SimulatedPrivateFiles
+from lunanexa_simulation.replays import SimulatedReplays
 from lunanexa_simulation.rng import Streams
-from lunanexa_simulation.sight import Sight
+from lunanexa_simulation.sight import OfLeader, Sight
+from lunanexa_simulation.snapshots import SimulatedSnapshots
 from lunanexa_simulation.workers import SimulatedWorkers
 
 HOST: Final = "controller"
@@ -43,8 +49,13 @@ class ControllerHost:
         installation: Installation,
         disk: SimulatedDisk,
         sight: Sight,
+        host: str = HOST,
     ) -> None:
+        """``disk`` holds the journal; the controllers of one service share it."""
         self.disk = disk
+        self.folder = PrivateFolder()
+        self.host = host
+        self._seat = Seat(HolderId(f"holder_{host}"), f"{host}:{PORT}")
         self.metrics = SimulatedMetrics()
         self._nursery = nursery
         self._network = network
@@ -55,6 +66,8 @@ class ControllerHost:
         self._process: ProcessLife | None = None
         self._journal: SimulatedJournal | None = None
         self._mount = disk.mount()
+        self._own = disk if host == HOST else SimulatedDisk()
+        self._local = self._own.mount()
         self._client: SimulatedHttpClient | None = None
         self._kernel: Kernel | None = None
         self._starts = 0
@@ -71,18 +84,20 @@ class ControllerHost:
         self._starts += 1
         self._process = process = ProcessLife()
         self._mount = self.disk.mount()
-        self._client = SimulatedHttpClient(self._network, HOST)
+        self._local = self._own.mount()
+        self._client = SimulatedHttpClient(self._network, self.host)
         self.metrics = SimulatedMetrics()
-        await self._nursery.start(self._run, process, name=f"controller process {self._starts}")
+        await self._nursery.start(self._run, process, name=f"{self.host} process {self._starts}")
 
     def crash(self, *, keep_unsynced: bool = False) -> None:
         """Kills the process at this instant, whatever it does."""
         process, self._process = self._process, None
         assert process is not None, "the controller is down"
         self._mount.kill(keep_unsynced=keep_unsynced)
+        self._local.kill(keep_unsynced=keep_unsynced)
         assert self._client is not None
         self._client.kill()
-        self._network.kill(HOST, PORT)
+        self._network.kill(self.host, PORT)
         self._unwatch()
         process.kill()
 
@@ -93,31 +108,54 @@ class ControllerHost:
         process.stop.set()
         await process.ended.wait()
 
+    @property
+    def up(self) -> bool:
+        """Whether a process runs and serves."""
+        return self._kernel is not None
+
+    def cut(self, cut: bool) -> None:
+        """Cuts the way of this process to the journal, and mends it."""
+        self._mount.cut = cut
+
     def durable(self) -> JournalState:
         """What is on the disk."""
         return self.disk.state(JournalState)
 
+    def archived(self) -> ArchiveFolder:
+        """What left the ledger, as this machine keeps it."""
+        return self._own.state(ArchiveFolder)
+
     def _unwatch(self) -> None:
-        if self._kernel is not None:
-            self._kernel.listeners.remove(self._sight.grants)
-        self._kernel = self._sight.kernel = None
+        if self._kernel is self._sight.kernel:
+            self._sight.kernel = None
+        self._kernel = None
 
     async def _run(self, process: ProcessLife, *, task_status: trio.TaskStatus[None]) -> None:
-        ids = SimulatedIds(self._streams.stream(f"controller/{self._starts}/ids"), self._clock)
+        ids = SimulatedIds(self._streams.stream(f"{self.host}/{self._starts}/ids"), self._clock)
         installation = self._installation
+        journal = SimulatedJournal(self._mount)
         ports = ControllerPorts(
-            journal=SimulatedJournal(self._mount),
+            journal=journal,
+            leadership=journal,
             clock=self._clock,
             ids=ids,
             signer=installation.signer,
             verifier=installation.verifier,
+            snapshots=SimulatedSnapshots(self._local),
+            replays=SimulatedReplays(self._mount, self._local),
+            upkeep=journal,
+            archive=SimulatedLedgerArchive(self._local),
+            workers=SimulatedWorkers(),
+            files=SimulatedPrivateFiles(self.folder),
         )
 
         async def serve(controller: Controller) -> None:
             await self._serve(controller, ids, process, task_status)
 
         async def program() -> None:
-            await run_controller(ports, installation.policy, installation.begin, installation.engine_secret, serve)
+            await run_controller(
+                ports, installation.policy, installation.begin, installation.engine_secret, serve, seat=self._seat
+            )
 
         await process.live(program)
 
@@ -134,7 +172,7 @@ class ControllerHost:
             metrics=self.metrics,
             workers=SimulatedWorkers(),
             session=session,
-            answers=SimulatedAnswers(self._mount, RETAIN_BYTES_MAX),
+            answers=SimulatedAnswers(self._local, RETAIN_BYTES_MAX),
             settings=self._installation.gateway,
         )
         stream = WebSocketPlane(
@@ -157,23 +195,26 @@ class ControllerHost:
             ),
             control=build_control_app(
                 operator=controller.operator,
+                fleet=controller.fleet,
                 keys=controller.keys,
                 insight=controller.insight,
                 journal=controller.journal,
-                nodes=controller.nodes,
+                recovery=controller.recovery,
+                health=controller.operator,
                 ids=ids,
             ),
+            nodes=NodePlaneApp(controller.nodes, ids),
             stream=stream,
             ids=ids,
         )
-        controller.kernel.listeners.append(self._sight.grants)
-        self._kernel = self._sight.kernel = controller.kernel
+        controller.kernel.listeners.append(OfLeader(controller.kernel, self._sight.grants))
+        self._kernel = controller.kernel
         async with trio.open_nursery() as nursery:
             await nursery.start(gateway.run)
             await nursery.start(stream.run)
-            self._network.listen(HOST, PORT, process.guard(root))
+            self._network.listen(self.host, PORT, process.guard(root))
             task_status.started()
             await process.stop.wait()
-            self._network.kill(HOST, PORT)
+            self._network.kill(self.host, PORT)
             self._unwatch()
             nursery.cancel_scope.cancel("the controller stops")

@@ -81,6 +81,8 @@ class Mount:
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self.disk = disk
+        self.cut = False
+        """The way is cut: the process sees the disk as ``unavailable``, others do not."""
         self._dead = trio.Event()
         self._unsynced: Callable[[], object] | None = None
 
@@ -102,7 +104,7 @@ class Mount:
             raise PortUnavailable("the simulated process is dead")
         if self.disk.faults.corrupt:
             raise PortFault("the simulated disk is corrupt")
-        if self.disk.faults.unavailable:
+        if self.disk.faults.unavailable or self.cut:
             raise PortUnavailable("the simulated disk is not there")
 
     async def write(self, change: Callable[[], T]) -> T:

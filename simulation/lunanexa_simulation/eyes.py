@@ -19,13 +19,13 @@ class Eyes:
         run: Run,
         checkers: Checkers,
         *,
-        controller: ControllerHost,
+        controllers: Sequence[ControllerHost],
         nodes: Sequence[NodeHost],
         secrets: Secrets,
     ) -> None:
         self._run = run
         self._checkers = checkers
-        self._controller = controller
+        self._controllers = controllers
         self._nodes = nodes
         self._secrets = secrets
         self._logs_read = 0
@@ -42,7 +42,12 @@ class Eyes:
 
     def look(self) -> None:
         """The check of a quiescent instant."""
-        kernel = self._checkers.sight.kernel
+        sight = self._checkers.sight
+        up = [host for host in self._controllers if host.up]
+        leading = [host.kernel for host in up if host.kernel.leading]
+        # One whose lease ran out without its knowing may say so too.
+        sight.kernel = kernel = max(leading, key=lambda kernel: kernel.epoch, default=None)
+        sight.writers = [host.host for host in up if host.kernel.may_write]
         if kernel is not None:
             for assignment in kernel.state.assignments.values():
                 name, secret = self._secrets.of_engine(assignment)
@@ -58,5 +63,5 @@ class Eyes:
     def _new_texts(self) -> Sequence[tuple[str, str]]:
         lines = self._run.logs.since(self._logs_read)
         self._logs_read = self._run.logs.written
-        metrics = self._controller.metrics.render()[1].decode()
-        return [*(("a log line", line) for line in lines), ("the metrics", metrics)]
+        metrics = [host.metrics.render()[1].decode() for host in self._controllers]
+        return [*(("a log line", line) for line in lines), *(("the metrics", text) for text in metrics)]

@@ -4,7 +4,7 @@ import enum
 
 from lunanexa_core.ids import StartId
 from lunanexa_simulation.clock import SimulatedClock
-from lunanexa_simulation.controller_host import HOST
+from lunanexa_simulation.controller_host import HOST, ControllerHost
 from lunanexa_simulation.processes import SIGKILL
 from lunanexa_simulation.world import World
 
@@ -14,6 +14,12 @@ def crash_controller(world: World, *, keep_unsynced: bool = False) -> None:
     world.checkers.look_back()
     world.trace("the controller is killed")
     world.controller.crash(keep_unsynced=keep_unsynced)
+
+
+def cut_from_journal(world: World, host: ControllerHost, *, cut: bool = True) -> None:
+    """One controller's way to the journal is cut, or mended."""
+    world.trace(f"{host.host}: the journal is {'out of reach' if cut else 'in reach again'}")
+    host.cut(cut)
 
 
 def crash_agent(world: World, number: int = 0) -> None:

@@ -11,6 +11,7 @@ import trio
 from lunanexa_apps.codec import decode
 from lunanexa_apps.node.service import NodeAgent, run_node_agent
 from lunanexa_apps.node.settings import NodePorts, NodeSettings, Shutdown
+from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.ids import AssignmentId, NodeId, StartId
 from lunanexa_core.lifecycle.record import ReplicaRecord
 from lunanexa_core.southbound.documents import DesiredState, SignedDocument
@@ -52,6 +53,7 @@ class NodeHost:
         bearer: str,
         sync_ms: int,
         linger_ms: int,
+        controllers: Sequence[EngineAddress] = (EngineAddress(HOST, PORT),),
     ) -> None:
         self.name = name
         self.disk = SimulatedDisk()
@@ -68,6 +70,7 @@ class NodeHost:
         self._signer = keyring.new_key(streams.stream(f"{name}/key"))
         self._verifier = SimulatedVerifier(keyring)
         self._bearer = bearer
+        self._controllers = controllers
         self._starts = 0
         self._agent: _Agent | None = None
         self._seen = _Seen(self.disk)
@@ -92,8 +95,7 @@ class NodeHost:
         settings = NodeSettings(
             node=self.name,
             version="simulated",
-            controller_host=HOST,
-            controller_port=PORT,
+            controllers=self._controllers,
             bearer=self._bearer,
             working_directory="/",
         )

@@ -1,6 +1,7 @@
 """What a scenario promises: that something holds now, or comes true in its time."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import trio
 
@@ -27,6 +28,22 @@ class Promises:
         self.run.promise(name, holds)
         if not holds:
             raise SafetyBroken(f"{name}: {told}")
+
+    @contextmanager
+    def watched(self, name: str, fault: Callable[[], str | None]) -> Iterator[None]:
+        """A promise that must hold at each quiescent instant inside; ``fault`` tells what breaks it."""
+
+        def look() -> None:
+            told = fault()
+            if told is not None:
+                self.check(name, holds=False, told=told)
+
+        self.run.checks.append(look)
+        try:
+            yield
+        finally:
+            self.run.checks.remove(look)
+        self.check(name, holds=True)
 
     async def until(self, name: str, holds: Callable[[], bool], *, within_ms: int) -> None:
         """A promise that must come true in time; it is looked at each quiescent instant."""

@@ -4,7 +4,10 @@ The shadow is a second state, fed with nothing but committed rows, each verified
 the live state differ, something changed state that no event tells of, or an event did not survive its codec.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Final
 
 import attrs
 
@@ -20,10 +23,13 @@ from lunanexa_core.journal import Row
 from lunanexa_core.outcomes import Refusal
 from lunanexa_core.routing.pick import Denied, Granted
 from lunanexa_core.routing.routable import routable_replicas
+from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.southbound.heartbeat import ReplicaReport
 from lunanexa_core.time import Instant
 from lunanexa_core.workload import Receipt
 from lunanexa_ports.errors import PortFault
+
+_SEQUENCE: Final = attrgetter("sequence")
 
 
 @attrs.frozen(kw_only=True)
@@ -99,6 +105,7 @@ class GrantWatch(KernelListener):
         self._past: set[StartId] = set()
         self._lost: set[NodeId] = set()
         self._node_of: dict[AssignmentId, NodeId] = {}
+        self._cordoned: set[NodeId] = set()
 
     def events(self, events: Sequence[Event]) -> None:
         for event in events:
@@ -112,6 +119,9 @@ class GrantWatch(KernelListener):
                 self._past.add(before)
             self._newest[report.assignment] = report.start
             self._node_of[report.assignment] = event.node
+        elif isinstance(event, events.DirectiveChanged):
+            closed = event.directive is Directive.CORDON
+            (self._cordoned.add if closed else self._cordoned.discard)(event.node)
         elif isinstance(event, events.LivenessChanged):
             (self._lost.add if event.liveness is Liveness.LOST else self._lost.discard)(event.node)
 
@@ -123,6 +133,8 @@ class GrantWatch(KernelListener):
             self.finding = f"{granted.workload} was granted {start}; {self._newest.get(assignment)} is newer"
         elif self._node_of.get(assignment) in self._lost:
             self.finding = f"{granted.workload} was granted {start} on a lost node"
+        elif self._node_of.get(assignment) in self._cordoned:
+            self.finding = f"{granted.workload} was granted {start} on a cordoned node"
         elif len(starts) > 2:
             self.finding = f"{granted.workload} was granted a replica {len(starts)} times"
 
@@ -134,6 +146,30 @@ class GrantWatch(KernelListener):
 
     def voided(self, workload: WorkloadId, refusal: Refusal) -> None:
         """Nothing to respect."""
+
+
+class OfLeader(KernelListener):
+    """Hands on what a kernel says while it leads: one that follows repeats what another said."""
+
+    def __init__(self, kernel: Kernel, inner: KernelListener) -> None:
+        self._kernel = kernel
+        self._inner = inner
+
+    def granted(self, granted: Granted) -> None:
+        self._inner.granted(granted)
+
+    def denied(self, denied: Denied) -> None:
+        self._inner.denied(denied)
+
+    def place(self, workload: WorkloadId, place: int) -> None:
+        self._inner.place(workload, place)
+
+    def events(self, events: Sequence[Event]) -> None:
+        if self._kernel.leading:
+            self._inner.events(events)
+
+    def voided(self, workload: WorkloadId, refusal: Refusal) -> None:
+        self._inner.voided(workload, refusal)
 
 
 def _nothing() -> Sequence[tuple[str, str]]:
@@ -152,7 +188,9 @@ class Sight:
     rows: Sequence[Row]
     """All rows on disk, durable ones only."""
     kernel: Kernel | None = None
-    """The kernel that serves now, ``None`` while none does."""
+    """The kernel that leads now, ``None`` while none does."""
+    writers: Sequence[str] = ()
+    """The controllers that may write, by what each knows itself."""
     shadow: Shadow = attrs.Factory(Shadow)
     grants: GrantWatch = attrs.Factory(GrantWatch)
     fences: Callable[[], Mapping[str, tuple[int, int]]] = dict
@@ -170,9 +208,20 @@ class Sight:
     paced: tuple[Kernel, Instant] | None = None
     """The kernel that serves, and its time when it was first looked at."""
     rows_read: int = 0
-    """Up to where the rows were searched for secrets."""
+    """The sequence up to which rows were searched for secrets."""
+
+    def begin_again(self) -> None:
+        """The store was set back: what its rows told is told anew. What nodes accepted is not forgotten."""
+        self.shadow = Shadow()
+        self.highest = {name: fence for name, fence in self.highest.items() if not name.startswith("controller")}
+        self.rows_read = 0
 
     def catch_up(self) -> None:
         """Feeds the shadow with what the kernel has committed; with all there is while no kernel serves."""
-        until = len(self.rows) if self.kernel is None else self.kernel.head.sequence
-        self.shadow.feed(self.rows[self.shadow.sequence : until])
+        until = None if self.kernel is None else self.kernel.head.sequence
+        self.shadow.feed(self.rows_after(self.shadow.sequence, until))
+
+    def rows_after(self, after: int, until: int | None = None) -> Sequence[Row]:
+        """Rows beyond sequence ``after``, up to ``until`` or all; where the ledger was pruned there are gaps."""
+        first = bisect_right(self.rows, after, key=_SEQUENCE)
+        return self.rows[first : None if until is None else bisect_right(self.rows, until, key=_SEQUENCE)]

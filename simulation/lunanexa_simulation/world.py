@@ -15,6 +15,7 @@ import trio
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.engine.settings import EngineSettings
+from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.events import Liveness
 from lunanexa_core.ids import ClusterId, DeploymentId, NodeId, StartId
 from lunanexa_core.policy import Policy
@@ -53,6 +54,8 @@ class WorldPlan:
     sync_ms: int = 2
     """How long a disk takes until a write is durable."""
     policy: Policy = attrs.Factory(Policy)
+    snapshot_rows: int = 20
+    """Few, so that runs of seconds are restarted from snapshots."""
     gateway: GatewaySettings = attrs.Factory(GatewaySettings)
     engine_arguments: tuple[str, ...] = ("--ttft-ms", "32", "--itl-ms", "16")
     engine_slots: int = 4
@@ -61,6 +64,8 @@ class WorldPlan:
     """What the engine's specification says of memory, by member."""
     linger_ms: int = 3_000
     """How long a killed process stays in the kernel's hands."""
+    controllers: int = 1
+    """How many share the journal; one of them leads."""
 
 
 class World(Promises):
@@ -81,21 +86,29 @@ class World(Promises):
             engine_secret=self.secrets.engine,
             signer=keyring.new_key(run.streams.stream("controller/key")),
             verifier=SimulatedVerifier(keyring),
-            policy=plan.policy,
+            policy=attrs.evolve(plan.policy, snapshot_rows=plan.snapshot_rows),
             gateway=plan.gateway,
         )
         disk = SimulatedDisk()
         disk.faults.delay_ms = plan.sync_ms
         self.sight = Sight(rows=disk.state(JournalState).rows)
-        self.controller = ControllerHost(
-            nursery=nursery,
-            network=self.network,
-            streams=run.streams,
-            clock=self.clock,
-            installation=installation,
-            disk=disk,
-            sight=self.sight,
-        )
+        self.clocks = [self.clock]
+        """Of each controller's machine."""
+        for number in range(2, plan.controllers + 1):
+            self.clocks.append(SimulatedClock(mono_ms=number * 3_333_333, wall_ms=EPOCH_WALL_MS - number))
+        self.controllers = [
+            ControllerHost(
+                nursery=nursery,
+                network=self.network,
+                streams=run.streams,
+                clock=clock,
+                installation=installation,
+                disk=disk,
+                sight=self.sight,
+                host=HOST if number == 1 else f"{HOST}-{number}",
+            )
+            for number, clock in enumerate(self.clocks, start=1)
+        ]
         self.nodes = [
             NodeHost(
                 nursery=nursery,
@@ -105,6 +118,7 @@ class World(Promises):
                 name=name,
                 number=number,
                 bearer=self.secrets.bearers[name],
+                controllers=[EngineAddress(host.host, PORT) for host in self.controllers],
                 sync_ms=plan.sync_ms,
                 linger_ms=plan.linger_ms,
             )
@@ -123,7 +137,7 @@ class World(Promises):
         )
         self.oracle = Oracle(EngineSettings(names=(SERVED_NAME,)), MODEL)
         self.checkers = Checkers(self.sight, asked=run.asked)
-        self._eyes = Eyes(run, self.checkers, controller=self.controller, nodes=self.nodes, secrets=self.secrets)
+        self._eyes = Eyes(run, self.checkers, controllers=self.controllers, nodes=self.nodes, secrets=self.secrets)
         run.checks.append(self._look)
 
     # --- what scenarios do ---
@@ -143,6 +157,17 @@ class World(Promises):
         await self.controller.start()
         self.trace(f"controller serves in epoch {self.kernel.epoch}")
 
+    async def start_standbys(self) -> None:
+        """Starts the other controllers; they follow the one that leads."""
+        for host in self.controllers:
+            if not host.up:
+                await host.start()
+                self.trace(f"{host.host} follows")
+
+    def turn_clients(self) -> None:
+        """The client's calls go to the controller that leads, as a load balancer has them go."""
+        self.client.turn_to(self.controller.host)
+
     async def start_agent(self, number: int = 0) -> None:
         """Starts one node's agent from its disk."""
         await self.nodes[number].start()
@@ -155,7 +180,8 @@ class World(Promises):
             self.trace(f"{node.name}: agent stopped")
             self.check("a stopped agent leaves no engine", not node.engines(), node.running())
         self.checkers.look_back()
-        await self.controller.stop()
+        for host in [host for host in self.controllers if host.up]:
+            await host.stop()
         self.trace("controller stopped")
 
     async def deploy(self, *, replicas: int = 1, slots: int | None = None) -> None:
@@ -228,6 +254,15 @@ class World(Promises):
         self.check(name, fault is None, fault)
 
     # --- what scenarios see ---
+
+    @property
+    def controller(self) -> ControllerHost:
+        """The one that leads; while none does, the first that runs, or the first of all."""
+        up = [host for host in self.controllers if host.up]
+        leading = [host for host in up if host.kernel.leading]
+        if leading:
+            return max(leading, key=lambda host: host.kernel.epoch)
+        return (up or self.controllers)[0]
 
     @property
     def kernel(self) -> Kernel:

@@ -9,13 +9,16 @@ from trio.abc import Clock
 
 from lunanexa_adapters.asgi.control import ControlApp, build_control_app
 from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
+from lunanexa_adapters.asgi.node_plane import NodePlaneApp
 from lunanexa_adapters.asgi.root import Root
 from lunanexa_adapters.websocket.application import WebSocketPlane
+from lunanexa_apps.controller.fleet import KernelFleet
 from lunanexa_apps.controller.insight import KernelInsight
 from lunanexa_apps.controller.journal import KernelJournal
 from lunanexa_apps.controller.keys import KernelKeys
 from lunanexa_apps.controller.nodes import KernelNodePlane
 from lunanexa_apps.controller.operator import KernelOperator
+from lunanexa_apps.controller.recovery import KernelRecovery
 from lunanexa_apps.controller.workloads import KernelWorkloads
 from lunanexa_core.ids import KeyId
 from lunanexa_core.keys import ApiKey, Role, secret_digest
@@ -39,6 +42,7 @@ class Edge:
     root: Root
     data_plane: DataPlane
     control: ControlApp
+    node_plane: NodePlaneApp
     stream: WebSocketPlane
     world: Fleet
     signer: SimulatedSigner
@@ -74,10 +78,12 @@ async def edge(
         key_plane = KernelKeys(world.kernel, ids, frozenset({operator_key.key}))
         control = build_control_app(
             operator=operator,
+            fleet=KernelFleet(world.kernel),
             keys=key_plane,
             insight=KernelInsight(world.kernel),
             journal=KernelJournal(world.kernel, "0.1.0"),
-            nodes=nodes,
+            recovery=KernelRecovery(world.kernel),
+            health=operator,
             ids=ids,
         )
         stream = WebSocketPlane(
@@ -88,11 +94,13 @@ async def edge(
             metrics=world.metrics,
             session=SESSION,
         )
-        root = Root(data_plane=data_plane, control=control, stream=stream, ids=ids)
+        node_plane = NodePlaneApp(nodes, ids)
+        root = Root(data_plane=data_plane, control=control, nodes=node_plane, stream=stream, ids=ids)
         yield Edge(
             root=root,
             data_plane=data_plane,
             control=control,
+            node_plane=node_plane,
             stream=stream,
             world=world,
             signer=signer,

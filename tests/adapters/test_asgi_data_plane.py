@@ -86,7 +86,7 @@ async def test_models_are_listed_and_shown(autojump_clock: MockClock) -> None:
 async def test_probes_need_no_key(autojump_clock: MockClock) -> None:
     async with edge(autojump_clock) as one:
         assert (await Client("GET", "/health").call(one.root)).json() == {"status": "ok"}
-        assert (await Client("GET", "/ready").call(one.root)).json() == {"ready": True, "blockers": []}
+        assert (await Client("GET", "/ready").call(one.root)).json() == {"ready": True, "blockers": [], "warnings": []}
         assert (await Client("GET", "/version").call(one.root)).json()["version"] == "0.1.0"
         metrics = await Client("GET", "/metrics").call(one.root)
         assert metrics.headers["content-type"].startswith("text/plain")

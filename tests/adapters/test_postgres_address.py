@@ -28,6 +28,27 @@ def test_what_a_url_leaves_out() -> None:
     assert address.shown == "postgresql:///fleet"
 
 
+@pytest.mark.parametrize("lease_ms", [1_000, 3_000, 20_000])
+def test_limits_lie_within_the_lease(lease_ms: int) -> None:
+    address = parse_address("postgresql://db/fleet").within_lease(lease_ms)
+    # In the server a transaction as a whole may take twice as long as a statement.
+    assert 0 < address.statement_timeout_ms * 2 <= lease_ms
+    assert address.statement_timeout_ms <= STATEMENT_TIMEOUT_MS
+    # A renewal that nobody answers is given up before its holder has to stop.
+    assert address.answer_timeout_s * 1_000 <= lease_ms * 3 / 4
+    assert address.connect_timeout_s * 1_000 <= lease_ms
+    assert int(address.parameters["tcp_user_timeout"]) <= lease_ms
+
+
+def test_what_the_url_says_is_refused_or_kept_and_not_changed() -> None:
+    address = parse_address("postgresql://db/fleet?statement_timeout_ms=900&connect_timeout=7&tcp_user_timeout=30000")
+    within = address.within_lease(3_000)
+    assert within.statement_timeout_ms == 900
+    assert (within.parameters["connect_timeout"], within.parameters["tcp_user_timeout"]) == ("7", "30000")
+    with pytest.raises(PortFault, match=r"statement_timeout_ms is 900.*lease of 1700 ms; leave it out, or take 850"):
+        address.within_lease(1_700)
+
+
 def test_a_parameter_of_the_url_goes_before_ours() -> None:
     address = parse_address("postgresql://one,two/fleet?connect_timeout=7&target_session_attrs=any")
     assert address.connect_timeout_s == 7.0

@@ -9,12 +9,15 @@ from lunanexa_adapters.postgres.address import parse_address
 from lunanexa_adapters.postgres.connection import port_error
 from lunanexa_adapters.postgres.journal import open_postgres_journal
 from lunanexa_adapters.postgres.schema import JOURNAL_SCHEMA, Schema, prepare_schema
-from lunanexa_ports.conformance.journal import read_all, rows_after
+from lunanexa_core.journal_query import RowQuery
+from lunanexa_ports.conformance.journal import lead, read_all, rows_after
 from lunanexa_ports.errors import PortError, PortFault, PortUnavailable
 from lunanexa_ports.journal import Appended
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.slow
+
+NEWEST = JOURNAL_SCHEMA.version
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def schema(postgres: PostgresServer) -> str:
 
 async def filled(url: str, count: int = 6) -> None:
     async with open_postgres_journal(parse_address(url)) as journal:
-        head = await journal.take_epoch()
+        head = await lead(journal)
         assert await journal.append(head.epoch, head, rows_after(head, head.epoch, count)) is Appended.DURABLE
 
 
@@ -49,13 +52,15 @@ async def test_openers_at_once_make_one_schema(postgres: PostgresServer, schema:
     async with trio.open_nursery() as nursery:
         for _ in range(6):
             nursery.start_soon(opened_and_read, url)
-    assert postgres.execute("SELECT * FROM lunanexa_schema", schema=schema) == [("journal", 1)]
+    assert postgres.execute("SELECT * FROM lunanexa_schema ORDER BY version", schema=schema) == [
+        ("journal", version) for version in range(1, NEWEST + 1)
+    ]
 
 
 async def test_a_newer_schema_keeps_the_store_shut_and_names_the_way_out(postgres: PostgresServer, schema: str) -> None:
     await filled(postgres.url(schema))
-    postgres.execute("INSERT INTO lunanexa_schema VALUES ('journal', 2)", schema=schema)
-    with pytest.raises(PortFault, match=r"schema 2, newer than 1 .* start the version of lunanexa that wrote it"):
+    postgres.execute(f"INSERT INTO lunanexa_schema VALUES ('journal', {NEWEST + 1})", schema=schema)
+    with pytest.raises(PortFault, match=rf"schema {NEWEST + 1}, newer than {NEWEST} .* start the version of"):
         await opened_and_read(postgres.url(schema))
 
 
@@ -66,11 +71,11 @@ async def test_a_step_is_done_wholly_or_not_at_all(postgres: PostgresServer, sch
     good = ("ALTER TABLE lunanexa_row ADD COLUMN more integer",)
     with pytest.raises(PortFault, match="already exists"):
         await prepare_schema(address, Schema("journal", (*steps, good, good)))
-    assert postgres.execute("SELECT max(version) FROM lunanexa_schema", schema=schema) == [(1,)]
+    assert postgres.execute("SELECT max(version) FROM lunanexa_schema", schema=schema) == [(NEWEST,)]
     await opened_and_read(url)
     await prepare_schema(address, Schema("journal", (*steps, good)))
     assert postgres.execute("SELECT count(more), count(*) FROM lunanexa_row", schema=schema) == [(0, 6)]
-    assert postgres.execute("SELECT max(version) FROM lunanexa_schema", schema=schema) == [(2,)]
+    assert postgres.execute("SELECT max(version) FROM lunanexa_schema", schema=schema) == [(NEWEST + 1,)]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +103,7 @@ async def test_a_row_that_is_in_the_way_is_a_fault_and_leaves_no_lock(postgres: 
     url = postgres.url(schema)
     await filled(url, 1)
     async with open_postgres_journal(parse_address(url)) as journal:
-        head = await journal.take_epoch()
+        head = await lead(journal)
         postgres.execute(
             "INSERT INTO lunanexa_row"
             " SELECT 2, chain, epoch, wall_ms, action, target, record, previous, hash FROM lunanexa_row",
@@ -114,7 +119,7 @@ async def test_a_row_that_is_in_the_way_is_a_fault_and_leaves_no_lock(postgres: 
 async def test_a_target_that_no_row_can_have(postgres: PostgresServer, schema: str) -> None:
     await filled(postgres.url(schema))
     async with open_postgres_journal(parse_address(postgres.url(schema))) as journal:
-        assert list(await journal.find("thing\0", 9)) == []
+        assert list(await journal.page(RowQuery(target="thing\0", limit=9))) == []
 
 
 async def test_nobody_listens() -> None:
@@ -136,7 +141,7 @@ async def test_bytes_are_those_of_every_store(postgres: PostgresServer, schema: 
     """What PostgreSQL holds of a row is, column for column, the row."""
     url = postgres.url(schema)
     async with open_postgres_journal(parse_address(url)) as journal:
-        head = await journal.take_epoch()
+        head = await lead(journal)
         rows = rows_after(head, head.epoch, 4, text="\u00e9\U0001f600")
         assert await journal.append(head.epoch, head, rows) is Appended.DURABLE
     held = postgres.execute("SELECT * FROM lunanexa_row ORDER BY sequence", schema=schema)

@@ -14,7 +14,7 @@ import trio
 
 from lunanexa_adapters.postgres.address import parse_address
 from lunanexa_adapters.postgres.journal import open_postgres_journal
-from lunanexa_ports.conformance.journal import read_all, rows_after
+from lunanexa_ports.conformance.journal import lead, read_all, rows_after
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.journal import Appended
 from tests.adapters.postgres_proxy import Way
@@ -58,7 +58,7 @@ async def test_a_server_that_proves_itself(postgres: PostgresServer, tmp_path: P
     async with tls_before(postgres.port, context) as port:
         url = postgres.url(postgres.new_schema(), port=port, sslmode=mode, sslrootcert=tmp_path / "cert.pem")
         async with open_postgres_journal(parse_address(url)) as journal:
-            head = await journal.take_epoch()
+            head = await lead(journal)
             # More than one record of TLS, both ways.
             rows = rows_after(head, head.epoch, 600, text="x" * 200)
             assert await journal.append(head.epoch, head, rows) is Appended.DURABLE
@@ -74,13 +74,13 @@ async def test_a_server_that_can_not_prove_itself(postgres: PostgresServer, tmp_
     authority = tmp_path / "cert.pem" if host == "localhost" else tmp_path / "other" / "cert.pem"
     async with tls_before(postgres.port, context) as port:
         url = postgres.url(postgres.new_schema(), port=port, sslmode="verify-full", sslrootcert=authority)
-        with pytest.raises(PortUnavailable, match="certificate"):
-            async with open_postgres_journal(parse_address(url.replace("127.0.0.1", host))):
-                raise AssertionError("a stranger was believed")
+        async with open_postgres_journal(parse_address(url.replace("127.0.0.1", host))) as journal:
+            with pytest.raises(PortUnavailable, match="certificate"):
+                await journal.head()
 
 
 async def test_a_server_without_tls_is_refused_where_it_is_asked_for(postgres: PostgresServer) -> None:
     url = postgres.url(postgres.new_schema(), sslmode="require")
-    with pytest.raises(PortUnavailable, match="SSL"):
-        async with open_postgres_journal(parse_address(url)):
-            raise AssertionError("a connection in the clear was taken")
+    async with open_postgres_journal(parse_address(url)) as journal:
+        with pytest.raises(PortUnavailable, match="SSL"):
+            await journal.head()

@@ -14,20 +14,20 @@ import trio.testing
 
 from lunanexa_adapters.sqlite.connection import port_error
 from lunanexa_adapters.sqlite.journal import open_sqlite_journal
-from lunanexa_adapters.sqlite.journal_reader import JOURNAL_SCHEMA
 from lunanexa_adapters.sqlite.node_store import open_sqlite_node_store
-from lunanexa_adapters.sqlite.schema import Schema, open_store
-from lunanexa_core.journal import ChainFault, Head, check_row
-from lunanexa_ports.conformance.journal import read_all, rows_after, verified
+from lunanexa_core.journal import Chain, ChainFault, Head, Row, check_row, make_row
+from lunanexa_ports.conformance.journal import lead, read_all, rows_after, verified
 from lunanexa_ports.errors import PortError, PortFault, PortUnavailable
 from lunanexa_ports.journal import Appended
+from lunanexa_simulation.rng import Streams
 
 NOBODY = 65_534
+SEED = 31
 
 
 async def filled(path: Path, count: int = 600) -> None:
     async with open_sqlite_journal(path) as journal:
-        head = await journal.take_epoch()
+        head = await lead(journal)
         assert await journal.append(head.epoch, head, rows_after(head, head.epoch, count)) is Appended.DURABLE
 
 
@@ -49,7 +49,7 @@ def execute(path: Path, *statements: str) -> None:
 async def test_files_are_their_owners_alone(tmp_path: Path) -> None:
     path = tmp_path / "data" / "controller" / "store.sqlite3"
     async with open_sqlite_journal(path) as journal:
-        await journal.take_epoch()
+        await lead(journal)
         modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
         assert modes == {"store.sqlite3": 0o600, "store.sqlite3-wal": 0o600, "store.sqlite3-shm": 0o600}
     assert path.parent.stat().st_mode & 0o777 == 0o700
@@ -87,13 +87,77 @@ async def test_damaged_pages_are_a_fault(tmp_path: Path) -> None:
         path.write_bytes(good[:start] + b"\xa5" * page + good[start + page :])
         try:
             await opened_and_read(path)
-        except PortFault:
-            outcomes.append(True)
+        except PortFault as error:
+            outcomes.append("restore a backup" in str(error))
         else:
             outcomes.append(False)
     assert outcomes[0]
     # The index of targets is not read by a replay.
     assert sum(outcomes) > len(outcomes) * 2 // 3
+
+
+async def test_changed_bytes_are_never_believed(tmp_path: Path) -> None:
+    """A few bytes anywhere in the file: it is refused, or everything that is believed was written so."""
+    path = tmp_path / "store.sqlite3"
+    await filled(path, 120)
+    good, places, refused = path.read_bytes(), Streams(SEED).stream("places"), 0
+    async with open_sqlite_journal(path) as journal:
+        rows = await read_all(journal)
+    for turn in range(100):
+        bad = bytearray(good)
+        at, length = places.randrange(len(good)), places.randrange(1, 9)
+        bad[at : at + length] = places.randbytes(len(bad[at : at + length]))
+        path.write_bytes(bad)
+        try:
+            async with open_sqlite_journal(path) as journal:
+                head, kept = Head(), await read_all(journal)
+                for row in kept:
+                    fault = check_row(head, row)
+                    if fault is not None:
+                        refused += 1
+                        break
+                    assert row == rows[row.sequence - 1], f"round {turn} of seed {SEED}: byte {at}"
+                    head = head.after(row)
+                else:
+                    assert kept == rows, f"round {turn} of seed {SEED}: byte {at}"
+        except PortError:
+            refused += 1
+    assert refused > 50
+
+
+async def test_a_torn_write_ahead_log_gives_whole_appends(tmp_path: Path) -> None:
+    """Cut anywhere, or with bytes that the disk lost: what was appended up to there, each append wholly."""
+    path, places = tmp_path / "store.sqlite3", Streams(SEED).stream("places")
+    wal = path.with_name("store.sqlite3-wal")
+    ends = [0]
+    async with open_sqlite_journal(path) as journal:
+        head = await lead(journal)
+        for number in range(12):
+            rows = rows_after(head, head.epoch, 1 + number % 3, text="x" * number * 900)
+            assert await journal.append(head.epoch, head, rows) is Appended.DURABLE
+            head = await journal.head()
+            ends.append(head.sequence)
+        rows = await read_all(journal)
+        main, log = path.read_bytes(), wal.read_bytes()
+    counts = set()
+    for turn in range(40):
+        torn = bytearray(log)
+        if turn % 2:
+            del torn[places.randrange(len(log)) :]
+        else:
+            at = places.randrange(len(log))
+            torn[at : at + 512] = bytes(len(torn[at : at + 512]))
+        path.write_bytes(main)
+        wal.write_bytes(torn)
+        async with open_sqlite_journal(path) as journal:
+            kept = await read_all(journal)
+            assert kept == rows[: len(kept)], f"round {turn} of seed {SEED}"
+            assert len(kept) in ends, f"round {turn} of seed {SEED}"
+            head = await lead(journal)
+            assert head.sequence == len(kept)
+            assert await journal.append(head.epoch, head, rows_after(head, head.epoch, 2)) is Appended.DURABLE
+        counts.add(len(kept))
+    assert len(counts) > len(ends) // 2
 
 
 async def test_a_changed_byte_of_a_record_breaks_the_chain(tmp_path: Path) -> None:
@@ -137,33 +201,6 @@ async def test_content_that_can_not_be_ours_is_a_fault(tmp_path: Path, statement
         await opened_and_read(path)
 
 
-@pytest.mark.parametrize(
-    ("statement", "names"),
-    [
-        ("INSERT INTO lunanexa_schema VALUES ('journal', 2, 'done')", "newer than 1 .* start the version"),
-        ("INSERT INTO lunanexa_schema VALUES ('journal', 2, 'running')", "did not end: copy the data directory back"),
-        ("UPDATE lunanexa_schema SET state = 'running'", "did not end: copy the data directory back"),
-    ],
-)
-async def test_another_schema_keeps_the_store_shut_and_names_the_way_out(
-    tmp_path: Path, statement: str, names: str
-) -> None:
-    path = tmp_path / "store.sqlite3"
-    await filled(path, 1)
-    execute(path, statement)
-    with pytest.raises(PortFault, match=names):
-        await opened_and_read(path)
-
-
-def test_an_older_schema_is_not_changed_by_opening(tmp_path: Path) -> None:
-    path = tmp_path / "store.sqlite3"
-    open_store(path, JOURNAL_SCHEMA).close()
-    newer = Schema("journal", (*JOURNAL_SCHEMA.steps, ("CREATE TABLE more (one INTEGER)",)))
-    with pytest.raises(PortFault, match=r"older than 2 .* start the version"):
-        open_store(path, newer)
-    open_store(path, JOURNAL_SCHEMA).close()
-
-
 async def test_a_store_of_another_kind_is_left_alone(tmp_path: Path) -> None:
     foreign, node = tmp_path / "foreign.sqlite3", tmp_path / "node.sqlite3"
     execute(foreign, "CREATE TABLE song (title TEXT)")
@@ -179,7 +216,7 @@ async def test_a_store_of_another_kind_is_left_alone(tmp_path: Path) -> None:
 async def test_locked_by_another_program(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite3"
     async with open_sqlite_journal(path, busy_ms=1) as journal:
-        head = await journal.take_epoch()
+        head = await lead(journal)
         rows = rows_after(head, head.epoch, 2)
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -193,11 +230,11 @@ async def test_a_failed_write_leaves_the_store_usable(tmp_path: Path) -> None:
     """The file may not grow any more: the outcome is unknown, and the store goes on once there is room."""
     path = tmp_path / "store.sqlite3"
     async with open_sqlite_journal(path) as journal:
-        head = await journal.take_epoch()
+        head = await lead(journal)
         big = rows_after(head, head.epoch, 50, text="x" * 10_000)
         with file_size_limit(100_000), pytest.raises(PortUnavailable):
             await journal.append(head.epoch, head, big)
-        head = await journal.take_epoch()
+        head = await lead(journal)
         kept = await read_all(journal)
         assert kept in ([], big)
         rows = rows_after(head, head.epoch, 3)
@@ -209,7 +246,7 @@ async def test_a_row_that_is_in_the_way_is_a_fault_and_leaves_no_lock(tmp_path: 
     path = tmp_path / "store.sqlite3"
     await filled(path, 1)
     async with open_sqlite_journal(path) as journal:
-        head = await journal.take_epoch()
+        head = await lead(journal)
         execute(
             path, "INSERT INTO row SELECT 2, chain, epoch, wall_ms, action, target, record, previous, hash FROM row"
         )
@@ -218,6 +255,39 @@ async def test_a_row_that_is_in_the_way_is_a_fault_and_leaves_no_lock(tmp_path: 
         # Another writer would wait in vain for a transaction that was left open.
         execute(path, "PRAGMA busy_timeout = 1", "DELETE FROM row WHERE sequence = 2")
         assert await journal.append(head.epoch, head, rows_after(head, head.epoch, 1)) is Appended.DURABLE
+
+
+async def test_room_of_dropped_rows_is_used_again(tmp_path: Path) -> None:
+    """The file does not shrink, and does not grow while as much is dropped as is written."""
+    path = tmp_path / "store.sqlite3"
+    sizes: list[int] = []
+    for _ in range(4):
+        async with open_sqlite_journal(path) as journal:
+            head = await lead(journal)
+            rows = ledger_after(head, 400)
+            assert await journal.append(head.epoch, head, rows) is Appended.DURABLE
+            await journal.drop_ledger(rows[-1].sequence, 1_000)
+        sizes.append(path.stat().st_size)
+    assert sizes[-1] < sizes[0] * 5 / 4
+
+
+def ledger_after(head: Head, count: int) -> list[Row]:
+    rows: list[Row] = []
+    for number in range(count):
+        row = make_row(
+            head,
+            chain=Chain.LEDGER,
+            epoch=head.epoch,
+            wall_ms=1_800_000_000_000,
+            actor="tests",
+            action="tried",
+            version=1,
+            target=f"thing_{number}",
+            body={"text": "x" * 300},
+        )
+        rows.append(row)
+        head = head.after(row)
+    return rows
 
 
 @contextmanager
@@ -258,6 +328,22 @@ async def test_a_file_that_may_not_be_written(open_directory: Path) -> None:
     with without_privileges(), pytest.raises(PortUnavailable):
         await opened_and_read(path)
     path.chmod(0o600)
+    await opened_and_read(path)
+
+
+async def test_a_directory_that_may_not_be_written(open_directory: Path) -> None:
+    """Where no write-ahead log can be made, nothing is opened and nothing changed."""
+    path = open_directory / "store.sqlite3"
+    await filled(path, 1)
+    before = path.read_bytes()
+    if os.geteuid() == 0:
+        os.chown(path, NOBODY, NOBODY)
+    os.chmod(open_directory, 0o555)
+    with without_privileges(), pytest.raises(PortUnavailable):
+        await opened_and_read(path)
+    os.chmod(open_directory, 0o755)
+    assert path.read_bytes() == before
+    assert names(open_directory) == ["store.sqlite3"]
     await opened_and_read(path)
 
 
@@ -331,7 +417,7 @@ async def test_closing_waits_for_the_append_in_hand(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite3"
     outcomes: list[Appended] = []
     async with open_sqlite_journal(path) as journal:
-        head = await journal.take_epoch()
+        head = await lead(journal)
         rows = rows_after(head, head.epoch, 200)
 
         async def append() -> None:

@@ -1,62 +1,77 @@
-"""kill -9 of a writing process: what it was told is durable is there, and the chain goes on unbroken.
+"""kill -9 of a writing process, at any moment of its work.
+
+What it was told is durable is there, of what it was not told there is all of its one append in hand or nothing, and the
+chains go on unbroken.
 
 This is the death of a process. That a commit also survives a power loss is SQLite's word: WAL, with
 ``synchronous=FULL``.
 """
 
-import subprocess
-import sys
 from pathlib import Path
+from typing import Final
 
+import attrs
 import pytest
 import trio
 
 from lunanexa_adapters.sqlite.journal import open_sqlite_journal
 from lunanexa_adapters.sqlite.node_store import open_sqlite_node_store
+from lunanexa_core.journal import Head, Row
 from lunanexa_ports.conformance.journal import read_all, verified
+from lunanexa_simulation.rng import Streams
+from tests.adapters.store_writer import next_batch
+from tests.adapters.writers import writers
 
-ROOT = Path(__file__).parents[2]
-ROUNDS = 20
+ROUNDS: Final = 200
+SEED: Final = 29
+WHOLE_EACH: Final = 40
+"""Rounds after which all rows are verified, and not only those that are new."""
 
 
-async def killed_after(lines_wanted: int, directory: Path) -> dict[str, list[int]]:
-    """What a writer said before it was killed, by kind; it is killed once it said ``lines_wanted`` lines."""
-    process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", "tests.adapters.store_writer", str(directory)], stdout=subprocess.PIPE, cwd=ROOT
-    )
-    assert process.stdout is not None
-    said = b""
-    with trio.fail_after(60):
-        async with process.stdout:
-            async for chunk in process.stdout:
-                said += chunk
-                if said.count(b"\n") >= lines_wanted:
-                    process.kill()
-        await process.wait()
-    assert process.returncode == -9
-    told: dict[str, list[int]] = {"epoch": [], "row": [], "start": []}
-    for line in said.decode().splitlines(keepends=True):
-        if line.endswith("\n"):
-            kind, _, number = line.partition(" ")
-            told[kind].append(int(number))
-    return told
+def told_rows(known: Head, told: dict[str, list[int]], epoch: int) -> tuple[list[Row], list[Row]]:
+    """The rows that a writer which found ``known`` was told are durable, and those that it appended then."""
+    rows: list[Row] = []
+    head = known
+    for sequence in told["row"]:
+        batch = next_batch(head, epoch)
+        rows.extend(batch)
+        for row in batch:
+            head = head.after(row)
+        assert head.sequence == sequence
+    return rows, next_batch(head, epoch)
 
 
 @pytest.mark.slow
 async def test_what_was_durable_survives_kill_9(tmp_path: Path) -> None:
-    epochs: list[int] = []
-    starts: list[int] = []
-    for turn in range(ROUNDS):
-        told = await killed_after(4 + turn * 13, tmp_path)
-        epochs.extend(told["epoch"])
-        starts.extend(told["start"])
-        async with open_sqlite_journal(tmp_path / "store.sqlite3") as journal:
-            head = verified(await read_all(journal))
-            assert head.sequence >= told["row"][-1]
-            stored = await journal.head()
-            assert (stored.sequence, stored.journal, stored.ledger) == (head.sequence, head.journal, head.ledger)
-            assert stored.epoch == epochs[-1]
-        async with open_sqlite_node_store(tmp_path / "node.sqlite3") as node:
-            starts.append(await node.next_start_number())
-    assert epochs == list(range(1, ROUNDS + 1))
+    moments = Streams(SEED).stream("kills")
+    head, starts, in_hand = Head(), list[int](), 0
+    async with writers() as running:
+        for turn in range(ROUNDS):
+            await running.start("sqlite", tmp_path)
+            await running.until("row", moments.randrange(12))
+            await trio.sleep(moments.random() / 250)
+            running.kill()
+            told = await running.ended()
+            try:
+                assert told["ended"] == [-9]
+                async with open_sqlite_journal(tmp_path / "store.sqlite3") as journal:
+                    stored = await journal.head()
+                    new = await read_all(journal, head.sequence)
+                    durable, appended = told_rows(head, told, stored.epoch)
+                    assert new in (durable, durable + appended)
+                    in_hand += new != durable
+                    for row in new:
+                        head = head.after(row)
+                    assert stored == attrs.evolve(head, epoch=stored.epoch)
+                    assert [stored.epoch] == told["epoch"] or (stored.epoch >= head.epoch and not told["epoch"])
+                    if turn % WHOLE_EACH == 0 or turn == ROUNDS - 1:
+                        assert verified(await read_all(journal)) == head
+                starts.extend(told["start"])
+                async with open_sqlite_node_store(tmp_path / "node.sqlite3") as node:
+                    starts.append(await node.next_start_number())
+            except BaseException as error:
+                error.add_note(f"round {turn} of seed {SEED}; the writer was told {dict(running.told)}")
+                raise
     assert starts == sorted(set(starts))
+    # Else the kills came too regularly to have met an append between its commit and its answer.
+    assert 0 < in_hand < ROUNDS

@@ -35,7 +35,7 @@ from lunanexa_simulation.metrics import SimulatedMetrics
 from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.workers import SimulatedWorkers
 from tests.apps.engine_driver import engine
-from tests.core.builders import NODE, SECRET, SESSION, api_key, heartbeat, report, spec
+from tests.core.builders import NODE, SEAT, SECRET, SESSION, api_key, heartbeat, report, spec
 from tests.core.builders import engine as engine_spec
 
 HOST = "10.0.0.1"
@@ -293,6 +293,10 @@ class Fleet:
         return not kernel.state.open and not kernel.observed.held and not any(map(len, kernel.observed.queues.values()))
 
 
+PATIENT = Policy(lease_ms=600_000)
+"""A store that takes longer than the lease can't be led; these tests are of what stands before it."""
+
+
 @asynccontextmanager
 async def fleet(
     time: Clock,
@@ -319,7 +323,7 @@ async def fleet(
         keys=(key or api_key(), *more_keys),
         nodes=tuple((node, secret_digest(NODE_SECRET)) for node in (*NODES, NEWCOMER)),
     )
-    async with _kernel(disk, clock, policy or Policy(), begin) as kernel, trio.open_nursery() as world:
+    async with _kernel(disk, clock, policy or PATIENT, begin) as kernel, trio.open_nursery() as world:
         dispatch = KernelDispatch(kernel, SECRET)
         network = SimulatedNetwork(world, streams)
         for number, replica in enumerate(replicas):
@@ -354,7 +358,8 @@ async def fleet(
 @asynccontextmanager
 async def _kernel(disk: SimulatedDisk, clock: SimulatedClock, policy: Policy, begin: Begin) -> AsyncIterator[Kernel]:
     """It ends after everybody who may still ask it something."""
-    kernel = Kernel(SimulatedJournal(disk.mount()), clock, policy)
+    store = SimulatedJournal(disk.mount())
+    kernel = Kernel(store, store, clock, policy, SEAT)
     async with trio.open_nursery() as nursery:
         await nursery.start(kernel.run, begin)
         yield kernel

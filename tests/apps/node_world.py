@@ -3,7 +3,7 @@
 The controller is a double for the agent's tests alone: it signs what it is told to, and notes what it hears.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
@@ -14,6 +14,7 @@ from lunanexa_apps.codec import decode, encode
 from lunanexa_apps.node.service import NodeAgent, run_node_agent
 from lunanexa_apps.node.settings import NodePorts, NodeSettings, Shutdown
 from lunanexa_core.deployment import EngineSpec
+from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.ids import AssignmentId, ClusterId, DeploymentId, NodeId
 from lunanexa_core.southbound.documents import DesiredAssignment, DesiredState, Directive, SignedDocument
 from lunanexa_core.southbound.heartbeat import (
@@ -85,6 +86,8 @@ class TinyController:
         self.known_key: str | None = None
         self.forgetful = False
         """Takes every enrolment, and then knows of none."""
+        self.retired = False
+        """Refuses heartbeats for good, and still tells what shall be."""
         self._news = trio.Event()
 
     def desire(self, *assignments: DesiredAssignment, directive: Directive = Directive.ACTIVE) -> None:
@@ -155,6 +158,9 @@ class TinyController:
     async def _hear(self, document: SignedDocument, send: Send) -> None:
         if self.known_key is None or self.forgetful:
             await answer(send, 403, b'{"error": {"code": "permission_denied"}}')
+            return
+        if self.retired:
+            await answer(send, 403, b'{"error": {"code": "node_retired"}}')
             return
         assert self.verifier.verify(document, {document.key_id: self.known_key})
         heartbeat = decode(Heartbeat, document.payload)
@@ -281,6 +287,7 @@ class NodeWorld:
         self,
         wrap_store: Callable[[NodeStore], NodeStore] = lambda store: store,
         wrap_processes: Callable[[Processes], Processes] = lambda processes: processes,
+        controllers: Sequence[EngineAddress] = (EngineAddress("controller", 8400),),
     ) -> RunningAgent:
         self._lives += 1
         mount, view = self.disk.mount(), self.host.view()
@@ -299,8 +306,7 @@ class NodeWorld:
         settings = NodeSettings(
             node=NODE,
             version="test",
-            controller_host="controller",
-            controller_port=8400,
+            controllers=controllers,
             bearer=BEARER,
             working_directory="/",
         )

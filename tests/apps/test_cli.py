@@ -6,8 +6,8 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,13 +18,17 @@ import structlog
 import trio
 from click.testing import CliRunner, Result
 from rich.console import Console
+from trio.testing import MockClock
 
+from lunanexa_adapters.crypto.signing import Ed25519Signer, Ed25519Verifier
 from lunanexa_adapters.files.private_files import LocalPrivateFiles
+from lunanexa_adapters.sqlite.journal import open_sqlite_journal
 from lunanexa_adapters.sqlite.journal_reader import open_sqlite_journal_reader
+from lunanexa_adapters.system.clock import SystemClock
 from lunanexa_apps.cli import check_config, invoke, status, up, version
 from lunanexa_apps.cli.completion import Measures
 from lunanexa_apps.cli.status_page import status_page
-from lunanexa_apps.cli.tools import Tools, printable
+from lunanexa_apps.cli.tools import BackupTools, Tools, printable
 from lunanexa_apps.cli.up_screen import (
     Announcer,
     ForgivingScreen,
@@ -40,7 +44,7 @@ from lunanexa_apps.up.screen import Announcement, Failure
 from lunanexa_apps.up.supervisor import ChildEnded
 from lunanexa_core.outcomes import Outcome, Refusal, error_document
 from lunanexa_ports.children import Children
-from lunanexa_ports.http_client import HttpBroken, HttpRequest, HttpUnreachable
+from lunanexa_ports.http_client import HttpBroken, HttpRequest, HttpResponse, HttpUnreachable
 from lunanexa_ports.private_files import LockHeld, PrivateFiles
 from tests.apps.scripted_http import Reply, ScriptedHttp
 from tests.apps.test_installation import CountedIds
@@ -145,6 +149,22 @@ def _put_logging_back() -> Iterator[None]:
     root.setLevel(level)
 
 
+def no_database(_: str) -> AbstractAsyncContextManager[Any]:
+    raise AssertionError("not used")
+
+
+def local_backup_tools() -> BackupTools:
+    return BackupTools(
+        clock=SystemClock(),
+        verifier=Ed25519Verifier(),
+        read_signer=lambda path: Ed25519Signer.load_or_create(Path(path)),
+        read_file=lambda path: open_sqlite_journal_reader(Path(path), live=True),
+        read_database=no_database,
+        fill_file=lambda path: open_sqlite_journal(Path(path)),
+        fill_database=no_database,
+    )
+
+
 def tools(server: Callable[[HttpRequest], Reply]) -> Tools:
     def run(function: Callable[[], Awaitable[T]]) -> T:
         return trio.run(function)
@@ -162,6 +182,7 @@ def tools(server: Callable[[HttpRequest], Reply]) -> Tools:
         make_children=no_children,
         make_files=make_files,
         open_journal=lambda path: open_sqlite_journal_reader(Path(path)),
+        make_backup_tools=local_backup_tools,
     )
 
 
@@ -315,10 +336,36 @@ def test_a_refused_token_says_which_one_is_needed() -> None:
     assert "set LUNANEXA_TOKEN to the operator token" in result.stderr
 
 
-def test_what_answers_is_no_controller() -> None:
-    result = call(status.command, server=lambda _: Reply(200, [b"<html>"]), environment=REMOTE)
+@pytest.mark.parametrize("reply", [Reply(200, [b"<html>"]), Reply(200, [b"[]"]), Reply(302), Reply(404, [b"<html>"])])
+def test_what_answers_is_no_controller(reply: Reply) -> None:
+    result = call(status.command, server=lambda _: reply, environment=REMOTE)
     assert result.exit_code == 69
-    assert "is not a controller's" in result.stderr
+    assert "http://box:8400: what answers is not a controller's" in result.stderr
+    assert "check LUNANEXA_URL" in result.stderr
+
+
+def test_a_token_that_no_header_can_hold() -> None:
+    result = call(status.command, environment={**REMOTE, "LUNANEXA_TOKEN": "schlüssel"})
+    assert result.exit_code == 78
+    assert "must be printable ASCII" in result.stderr
+    assert "schl" not in result.stderr
+
+
+class SilentHttp(ScriptedHttp):
+    @asynccontextmanager
+    async def _exchange(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
+        await trio.Event().wait()
+        yield Reply(200)
+
+
+def test_a_controller_that_is_silent_is_not_waited_for_long() -> None:
+    def run(function: Callable[[], Awaitable[T]]) -> T:
+        return trio.run(function, clock=MockClock(autojump_threshold=0))
+
+    used = attrs.evolve(tools(lambda _: Reply(200)), run=run, make_http=lambda: SilentHttp(lambda _: Reply(200)))
+    result = CliRunner(env=REMOTE | {"HOME": "/nowhere"}).invoke(status.command, obj=used)
+    assert result.exit_code == 69
+    assert "http://box:8400: /admin/v1/status: no end within 15000 ms" in result.stderr
 
 
 def chunk(text: str) -> bytes:
@@ -583,13 +630,17 @@ def test_up_in_a_place_that_is_no_folder(tmp_path: Path) -> None:
 
 def test_up_refuses_a_weak_secret_with_its_file(tmp_path: Path) -> None:
     files = LocalPrivateFiles(tmp_path)
-    files.replace(API_KEY, b"short")
-    for command in (up.command, status.command):
-        result = call(
-            command, "--data-dir", str(tmp_path), *(["--listen=127.0.0.1:0"] if command is up.command else [])
-        )
-        assert result.exit_code == 78
-        assert f"{files.place(API_KEY)}: the secret is shorter than 32 characters; remove the file" in result.stderr
+    for secret, fault in (
+        (b"short", "shorter than 32 characters"),
+        (b"k\xfcy 0123456789 abcdefghijklmnopqrstuvwxyz", "not one line of printable ASCII"),
+    ):
+        files.replace(API_KEY, secret)
+        for command in (up.command, status.command):
+            result = call(
+                command, "--data-dir", str(tmp_path), *(["--listen=127.0.0.1:0"] if command is up.command else [])
+            )
+            assert result.exit_code == 78
+            assert f"{files.place(API_KEY)}: the secret is {fault}; remove the file" in result.stderr
 
 
 @pytest.mark.parametrize("path", ["", "/"])
@@ -723,7 +774,8 @@ def test_help_and_version_load_nothing_heavy() -> None:
         "import sys, lunanexa_apps.cli.main as m\n"
         "try: m.program(['--help'], prog_name='lunanexa')\n"
         "except SystemExit: pass\n"
-        "print(sorted({'trio', 'rich', 'cattrs', 'structlog', 'h11'} & set(sys.modules)), file=sys.stderr)"
+        "heavy = {'trio', 'rich', 'cattrs', 'structlog', 'h11', 'lunanexa_client'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"

@@ -17,13 +17,13 @@ from trio.testing import MockClock
 from lunanexa_adapters.files.private_files import LocalPrivateFiles
 from lunanexa_adapters.sqlite.journal import open_sqlite_journal
 from lunanexa_apps.cli import journal
-from lunanexa_apps.cli.journal_source import SourceRefused
 from lunanexa_apps.installation import CONTROLLER_LOCK, STORE
 from lunanexa_core.commands import CreateKey
 from lunanexa_core.ids import KeyId
 from lunanexa_core.journal import Head, Row, make_row
 from lunanexa_core.keys import Role, secret_digest
 from lunanexa_core.state_digest import state_digest
+from lunanexa_ports.conformance.journal import lead
 from lunanexa_ports.errors import PortError
 from lunanexa_ports.http_client import HttpClient
 from lunanexa_ports.private_files import LockHeld
@@ -76,12 +76,12 @@ class Serving:
             with trio.move_on_after(FOLLOWED_S):
                 try:
                     result = await function()
-                except (SourceRefused, PortError) as error:  # Not through these nurseries.
+                except PortError as error:  # Not through these nurseries.
                     result = error
             self.rows = list(one.world.disk.state(JournalState).rows)
             self.digest = state_digest(one.world.kernel.state)
             nursery.cancel_scope.cancel("the command has ended")
-        if isinstance(result, SourceRefused | PortError):
+        if isinstance(result, PortError):
             raise result
         return result  # type: ignore[no-any-return]  # a generic function's own
 
@@ -241,7 +241,7 @@ def stopped(tmp_path: Path) -> Path:
     async def keep() -> None:
         rows = await small_rows()
         async with open_sqlite_journal(tmp_path / STORE) as store:
-            taken = await store.take_epoch()
+            taken = await lead(store)
             await store.append(taken.epoch, taken, rows)
 
     trio.run(keep)
@@ -328,7 +328,7 @@ def test_there_is_no_store(tmp_path: Path) -> None:
 def test_rows_of_a_newer_version_are_verified_and_not_replayed(tmp_path: Path) -> None:
     async def keep() -> None:
         async with open_sqlite_journal(tmp_path / STORE) as store:
-            taken = await store.take_epoch()
+            taken = await lead(store)
             row = make_row(
                 Head(),
                 chain=(await small_rows())[0].chain,

@@ -162,7 +162,8 @@ async def test_receipts_by_tenant_and_time_also_those_that_have_left_memory() ->
     journal.head = head
     settled = {row.target: row for row in journal.rows if row.action == "workload.settled"}
     clock = SimulatedClock(mono_ms=builders.NOW.mono_ms, wall_ms=START_MS)
-    kernel = Kernel(SimulatedJournal(disk.mount()), clock, builders.POLICY)
+    store = SimulatedJournal(disk.mount())
+    kernel = Kernel(store, store, clock, builders.POLICY, builders.SEAT)
     async with trio.open_nursery() as nursery:
         await nursery.start(kernel.run, Begin(cluster=ClusterId("cl_1"), version="0.1.0", keys=(), nodes=()))
         nursery.cancel_scope.cancel("replayed")
@@ -192,3 +193,9 @@ async def test_receipts_by_tenant_and_time_also_those_that_have_left_memory() ->
     assert len(since) == count - 199
     assert [one.receipt.workload for one in before] == [f"wl_{number}" for number in range(198, 0, -2)]
     assert await pages(ReceiptQuery(limit=5, tenant=TenantId("nobody"))) == []
+    # Bytes that changed under the kernel are refused, not given out.
+    spoiled = settled["wl_200"]
+    assert b'"even"' in spoiled.record
+    journal.rows[spoiled.sequence - 1] = attrs.evolve(spoiled, record=spoiled.record.replace(b'"even"', b'"ever"'))
+    with pytest.raises(PortFault, match=f"damaged at sequence {spoiled.sequence}: restore a backup"):
+        await pages(ReceiptQuery(limit=500))

@@ -20,10 +20,11 @@ from lunanexa_apps.controller.rows import from_row
 from lunanexa_core.commands import ApplyDeployment, Begin, EnrolNode, ReportHeartbeat
 from lunanexa_core.deployment import Deployment
 from lunanexa_core.events import Event, WorkloadAdmitted, WorkloadSettled
-from lunanexa_core.ids import ClusterId, SessionId, StartId, WorkloadId
+from lunanexa_core.ids import ClusterId, HolderId, SessionId, StartId, WorkloadId
 from lunanexa_core.journal import Head, Row
 from lunanexa_core.journal_query import RowQuery
 from lunanexa_core.keys import secret_digest
+from lunanexa_core.leadership import Lease
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.policy import Policy
 from lunanexa_core.routing.pick import Denied, Granted
@@ -31,12 +32,13 @@ from lunanexa_core.workload import LedgerReceipt, Settlement, Usage
 from lunanexa_ports.dispatch import Admitted, Grant, QueuePlace
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.journal import Appended, Journal
+from lunanexa_ports.leadership import Leadership
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.journal import JournalState, SimulatedJournal
 from lunanexa_simulation.rng import Streams
-from tests.core.builders import DEPLOYMENT, NODE, SECRET, api_key, engine, heartbeat, report, request, spec
+from tests.core.builders import DEPLOYMENT, NODE, SEAT, SECRET, api_key, engine, heartbeat, report, request, spec
 
 POLICY = Policy(session_lease_ms=2_000, queue_requests_max=8)
 SYNC_MS = 10
@@ -82,20 +84,36 @@ class Steps:
             self.die(self._moment is Moment.KEPT)
 
 
-class SteppedJournal(Journal):
+class SteppedJournal(Journal, Leadership):
     """A journal whose every use is a step before it, one after it, and one in the middle of each write."""
 
-    def __init__(self, inner: Journal, steps: Steps) -> None:
+    def __init__(self, inner: SimulatedJournal, steps: Steps) -> None:
         self._inner = inner
         self._steps = steps
 
-    async def take_epoch(self) -> Head:
+    @property
+    def lost_tail_accepted(self) -> bool:
+        return self._inner.lost_tail_accepted
+
+    async def look(self) -> Lease:
+        return await self._inner.look()
+
+    async def claim(self, holder: HolderId, address: str, *, seen: Lease | None, above: int = 0) -> Head | None:
         self._steps.step("before taking an epoch")
         async with self._written("taking an epoch"):
-            taken = await self._inner.take_epoch()
+            taken = await self._inner.claim(holder, address, seen=seen, above=above)
         self._steps.step("after taking an epoch")
         await trio.lowlevel.checkpoint()
         return taken
+
+    async def renew(self, holder: HolderId, epoch: int) -> bool:
+        return await self._inner.renew(holder, epoch)
+
+    async def release(self, holder: HolderId, epoch: int) -> None:
+        await self._inner.release(holder, epoch)
+
+    async def wait(self, within_ms: int) -> None:
+        await self._inner.wait(within_ms)
 
     async def append(self, epoch: int, expected: Head, rows: Sequence[Row]) -> Appended:
         named = ", ".join(sorted({row.action for row in rows}))
@@ -129,9 +147,6 @@ class SteppedJournal(Journal):
         self._steps.step("after reading")
         await trio.lowlevel.checkpoint()
 
-    async def find(self, target: str, limit: int) -> Sequence[Row]:
-        return await self._inner.find(target, limit)
-
     async def page(self, query: RowQuery) -> Sequence[Row]:
         return await self._inner.page(query)
 
@@ -161,7 +176,8 @@ class Life:
         self.session = SessionId(f"ses_{number}")
         self._mount = world.disk.mount()
         clock = SimulatedClock()
-        self.kernel = Kernel(SteppedJournal(SimulatedJournal(self._mount), steps), clock, POLICY)
+        store = SteppedJournal(SimulatedJournal(self._mount), steps)
+        self.kernel = Kernel(store, store, clock, POLICY, SEAT)
         self.kernel.listeners.append(_Stepped(steps))
         self.dispatch = KernelDispatch(self.kernel, SECRET)
         self.ids = SimulatedIds(Streams(number).stream("ids"), clock)

@@ -1,17 +1,17 @@
 """The kernel task over a simulated journal: batches, faults of the store, poison, fences, recovery."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import attrs
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lunanexa_apps.controller.dispatch import KernelDispatch
 from lunanexa_apps.controller.gateway.session import run_gateway_session
 from lunanexa_apps.controller.janitor import run_janitor
-from lunanexa_apps.controller.kernel import Fenced, Kernel
+from lunanexa_apps.controller.kernel import NOT_LEADER, Kernel
 from lunanexa_apps.controller.replay import replay
 from lunanexa_core.commands import (
     ApplyDeployment,
@@ -24,12 +24,13 @@ from lunanexa_core.commands import (
     SettleWorkload,
 )
 from lunanexa_core.deployment import Deployment
-from lunanexa_core.ids import AssignmentId, ClusterId, WorkloadId
+from lunanexa_core.ids import AssignmentId, ClusterId, HolderId, WorkloadId
 from lunanexa_core.keys import secret_digest
+from lunanexa_core.leadership import Seat
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.workload import LedgerReceipt, Settlement, Usage
 from lunanexa_ports.dispatch import Admitted, Grant, Repeated
-from lunanexa_ports.errors import PortFault, PortUnavailable
+from lunanexa_ports.errors import PortFault
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.journal import SimulatedJournal
@@ -37,6 +38,7 @@ from tests.core.builders import (
     ASSIGNMENT,
     NODE,
     POLICY,
+    SEAT,
     SECRET,
     SESSION,
     START,
@@ -65,8 +67,9 @@ FLEET: tuple[Command, ...] = (
 
 
 @asynccontextmanager
-async def kernel_on(disk: SimulatedDisk) -> AsyncIterator[Kernel]:
-    kernel = Kernel(SimulatedJournal(disk.mount()), SimulatedClock(), POLICY)
+async def kernel_on(disk: SimulatedDisk, seat: Seat = SEAT) -> AsyncIterator[Kernel]:
+    store = SimulatedJournal(disk.mount())
+    kernel = Kernel(store, store, SimulatedClock(), POLICY, seat)
     async with trio.open_nursery() as nursery:
         await nursery.start(kernel.run, BEGIN)
         yield kernel
@@ -103,6 +106,31 @@ async def test_a_request_is_admitted_granted_and_settled() -> None:
         cards = await dispatch.models(secret_digest(SECRET))
         assert not isinstance(cards, Refusal)
         assert [card.alias for card in cards] == ["tiny"]
+
+
+async def test_requests_do_not_bother_those_who_wait_for_the_fleet() -> None:
+    async with kernel_on(SimulatedDisk()) as kernel, trio.open_nursery() as nursery:
+        await build_fleet(kernel)
+        asked = 0
+
+        def changed() -> bool:
+            nonlocal asked
+            asked += 1
+            return kernel.state.deployments[spec().deployment].generation > 1
+
+        nursery.start_soon(kernel.wait_until, changed)
+        await wait_all_tasks_blocked()
+        dispatch = KernelDispatch(kernel, SECRET)
+        assert isinstance(await dispatch.admit(request()), Admitted)
+        await dispatch.settle(settlement())
+        assert asked == 1
+        await kernel.ask(ReportHeartbeat(heartbeat(2, report(restarts=1))), "test")
+        assert asked == 2
+        assert nursery.child_tasks
+        await kernel.ask(ApplyDeployment(spec=spec(replicas=2)), "test")
+        await wait_all_tasks_blocked()
+        assert not nursery.child_tasks
+        assert not kernel._awaited
 
 
 async def test_everything_that_waits_shares_one_transaction() -> None:
@@ -229,16 +257,83 @@ async def test_what_a_live_gateway_never_settles_is_overdue(mock_clock: MockCloc
         nursery.cancel_scope.cancel("the test is over")
 
 
-async def test_a_second_leader_fences_the_first() -> None:
+OTHER = Seat(HolderId("holder_2"), "two:8400")
+
+
+async def until(condition: Callable[[], bool], clock: MockClock) -> None:
+    with trio.fail_after(60):  # Of the simulated clock.
+        while not condition():
+            await trio.testing.wait_all_tasks_blocked()
+            clock.jump(0.1)
+
+
+async def test_a_second_controller_follows_and_refuses_while_the_first_leads(mock_clock: MockClock) -> None:
     disk = SimulatedDisk()
-    with pytest.RaisesGroup(Fenced):
-        async with kernel_on(disk) as first:
-            await build_fleet(first)
-            async with kernel_on(disk) as second:
-                assert second.epoch > first.epoch
-                assert second.state.deployments == first.state.deployments
-                with pytest.raises(PortUnavailable):
-                    await first.ask(ApplyDeployment(spec=spec(replicas=2)), "test")
+    async with kernel_on(disk) as first:
+        await build_fleet(first)
+        async with kernel_on(disk, OTHER) as second:
+            assert (second.leading, second.epoch) == (False, 0)
+            assert second.state == first.state
+            assert await second.ask(ApplyDeployment(spec=spec(replicas=2)), "test") == NOT_LEADER
+            for _ in range(200):  # Ten leases.
+                mock_clock.jump(0.15)
+                await trio.testing.wait_all_tasks_blocked()
+            assert (first.leading, second.leading) == (True, False)
+            await first.ask(ApplyDeployment(spec=spec(replicas=2)), "test")
+            await until(lambda: second.head == first.head, mock_clock)
+            assert second.state == first.state
+
+
+async def live(kernel: Kernel, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
+    """A kernel whose life ends with the scope that it starts with."""
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(kernel.run, BEGIN)
+            task_status.started(scope)
+
+
+async def test_a_follower_takes_over_at_once_from_a_leader_that_stops(mock_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    store = SimulatedJournal(disk.mount())
+    first = Kernel(store, store, SimulatedClock(), POLICY, SEAT)
+    async with trio.open_nursery() as nursery:
+        first_life = await nursery.start(live, first)
+        await build_fleet(first)
+        async with kernel_on(disk, OTHER) as second:
+            epoch, began_s = first.epoch, trio.current_time()
+            first_life.cancel()
+            await until(lambda: second.leading, mock_clock)
+            assert trio.current_time() - began_s < 1
+            assert second.epoch > epoch
+            assert second.state.deployments == first.state.deployments
+
+
+async def test_a_leader_without_its_store_is_succeeded_and_follows_when_it_is_back(mock_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    way = disk.mount()
+    store = SimulatedJournal(way)
+    first = Kernel(store, store, SimulatedClock(), POLICY, SEAT)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(first.run, BEGIN)
+        await build_fleet(first)
+        dispatch = KernelDispatch(first, SECRET)
+        assert isinstance(await dispatch.admit(request()), Admitted)
+        ended: list[Refusal] = []
+        async with dispatch.watch(request().workload) as watch, kernel_on(disk, OTHER) as second:
+            watch.on_void(ended.append)
+            way.cut, began_s = True, trio.current_time()
+            await until(lambda: second.leading, mock_clock)
+            assert trio.current_time() - began_s <= POLICY.lease_ms / 1000 + 1
+            # It can't know yet, and what it relays goes on; it can't write.
+            assert first.leading
+            assert not ended
+            way.cut = False
+            await until(lambda: not first.leading, mock_clock)
+            assert ended == [NOT_LEADER]
+            assert await first.ask(ApplyDeployment(spec=spec(replicas=2)), "test") == NOT_LEADER
+            await until(lambda: first.head == second.head, mock_clock)
+            assert first.state == second.state
+        nursery.cancel_scope.cancel("the test is over")
 
 
 async def test_a_damaged_journal_stops_the_kernel() -> None:
@@ -297,7 +392,7 @@ async def test_a_settlement_that_the_store_did_not_take_is_settled_when_it_is_ba
 async def test_a_store_that_is_down_at_the_beginning_costs_no_key(mock_clock: MockClock) -> None:
     disk = SimulatedDisk()
     journal = SimulatedJournal(disk.mount())
-    kernel = Kernel(journal, SimulatedClock(), POLICY)
+    kernel = Kernel(journal, journal, SimulatedClock(), POLICY, SEAT)
     began = trio.Event()
 
     async def run() -> None:

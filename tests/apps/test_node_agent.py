@@ -444,3 +444,15 @@ async def test_a_controller_that_enrols_and_knows_nothing_is_not_asked_without_p
         world.controller.forgetful = False
         world.controller.desire(assignment())
         await world.controller.until_state(ReplicaState.READY)
+
+
+async def test_a_retired_node_is_refused_and_still_does_what_it_is_told(clock: MockClock) -> None:
+    async with node_world(clock) as world:
+        await ready_world(world)
+        engine, world.controller.retired = world.host.living()[0], True
+        await trio.sleep(60)
+        assert engine in world.host.living()
+        world.controller.desire(directive=Directive.RETIRE)
+        await trio.sleep(60)
+        assert not world.host.living()
+        assert len(world.controller.enrolments) == 1

@@ -1,22 +1,26 @@
 """Reconciliation where the kernel does not answer as it should."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
 from lunanexa_apps.controller.janitor import run_reconciliation
 from lunanexa_apps.controller.kernel import Kernel
-from lunanexa_core.commands import Command
+from lunanexa_core.commands import ApplyDeployment, Begin, Command, EnrolNode, ReportHeartbeat
 from lunanexa_core.deployment import Deployment
 from lunanexa_core.events import DeploymentApplied
+from lunanexa_core.ids import BootId, ClusterId, NodeId
 from lunanexa_core.kernel.decide import Answer
+from lunanexa_core.keys import secret_digest
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.policy import Policy
+from lunanexa_core.southbound.heartbeat import Heartbeat
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.journal import SimulatedJournal
 from lunanexa_simulation.rng import Streams
-from tests.core.builders import enrolled_events, spec, state_of
+from tests.core.builders import SEAT, enrolled_events, spec, state_of
 
 
 class BrokenKernel(Kernel):
@@ -33,9 +37,51 @@ class BrokenKernel(Kernel):
 async def test_a_refused_reconciliation_is_asked_again_ever_more_seldom(autojump_clock: MockClock) -> None:
     assert trio.current_time() == autojump_clock.current_time()
     clock = SimulatedClock()
-    kernel = BrokenKernel(SimulatedJournal(SimulatedDisk().mount()), clock, Policy())
+    store = SimulatedJournal(SimulatedDisk().mount())
+    kernel = BrokenKernel(store, store, clock, Policy(), SEAT)
+    kernel.leading = True
     kernel.state = state_of([*enrolled_events(), DeploymentApplied(Deployment(spec=spec(), generation=1))])
     ids = SimulatedIds(Streams(1).stream("ids"), clock)
     with trio.move_on_after(300):
         await run_reconciliation(kernel, ids)
     assert 10 < kernel.asked < 30
+
+
+class CountingKernel(Kernel):
+    """Counts how often somebody begins to look at the fleet."""
+
+    looks = 0
+
+    async def wait_leading(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.looks += 1
+
+
+@pytest.mark.usefixtures("autojump_clock")
+async def test_many_changes_at_once_are_looked_at_together_and_the_last_one_too() -> None:
+    clock = SimulatedClock()
+    store = SimulatedJournal(SimulatedDisk().mount())
+    kernel = CountingKernel(store, store, clock, Policy(), SEAT)
+    begin = Begin(
+        cluster=ClusterId("cl_1"),
+        version="0.1.0",
+        keys=(),
+        nodes=tuple((NodeId(f"node-{number}"), secret_digest(f"secret-{number}")) for number in range(200)),
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(kernel.run, begin)
+        await nursery.start(run_reconciliation, kernel, SimulatedIds(Streams(1).stream("ids"), clock))
+        before = kernel.looks
+        for number in range(200):
+            enrol = EnrolNode(node=NodeId(f"node-{number}"), public_key="aa" * 32, agent_version="0.1.0")
+            await kernel.ask(enrol, "test")
+        beat = Heartbeat(
+            node=NodeId("node-7"), boot=BootId("boot_1"), sequence=1, epoch=1, generation=0, agent_version="0.1.0"
+        )
+        await kernel.ask(ReportHeartbeat(beat), "test")
+        await kernel.ask(ApplyDeployment(spec=spec()), "test")
+        with trio.fail_after(60):
+            while not kernel.state.assignments:
+                await kernel.wait_changed()
+        assert kernel.looks - before < 10
+        nursery.cancel_scope.cancel("the test is over")

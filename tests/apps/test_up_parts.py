@@ -18,14 +18,11 @@ from lunanexa_apps.settings import flag_of
 from lunanexa_apps.up.choice import AdoptedServer, EngineWish, Silence
 from lunanexa_apps.up.configuration import CommandSettings, LogFormat
 from lunanexa_apps.up.orders import child_orders, reachable
-from lunanexa_apps.up.plane import Plane, PlaneRefusal, refusal_of
 from lunanexa_apps.up.servers import ask_servers
 from lunanexa_apps.up.status_view import describe_exit, describe_state, engine_pid, not_placed, replicas_of
 from lunanexa_apps.up.surroundings import look_around, usual_servers
 from lunanexa_core.drivers.detection import RecognisedServer
-from lunanexa_core.outcomes import TABLE, Outcome
 from lunanexa_core.workload import Dialect
-from lunanexa_ports.errors import PortFault
 from lunanexa_ports.http_client import HttpRequest, HttpResponse, HttpUnreachable
 from tests.apps.scripted_http import Reply, ScriptedHttp
 from tests.recorded import recorded
@@ -42,6 +39,7 @@ def test_orders_tell_the_children_everything_but_secrets() -> None:
         *("--data-dir", "/data", "--listen", "0.0.0.0:8400"),
         *("--queue-requests-max", "256", "--queue-wait-ms", "60000", "--default-deadline-ms", "600000"),
         *("--retain-ms-max", "86400000", "--retain-bytes-max", "268435456"),
+        *("--ledger-keep-receipts", "1000000", "--ledger-keep-days", "0", "--ledger-archive", "on"),
         *("--log-format", "auto"),
     )
     assert node.argv == (
@@ -58,6 +56,14 @@ def test_orders_pass_on_what_was_set() -> None:
     controller, node = child_orders(settings, HostPort("127.0.0.1", 1), {}, "debug")
     assert controller.argv[-5:] == ("--body-limit-bytes", "2048", "--log-format", "json", "-v")
     assert node.argv[-3:] == ("--log-format", "json", "-v")
+
+
+def test_the_node_is_told_of_other_controllers() -> None:
+    settings = attrs.evolve(SETTINGS, standby=("http://two:8400", "http://three:8400"))
+    controller, node = child_orders(settings, HostPort("127.0.0.1", 8400), {}, "info")
+    named = [node.argv[place + 1] for place, word in enumerate(node.argv) if word == "--controller"]
+    assert named == ["http://127.0.0.1:8400", "http://two:8400", "http://three:8400"]
+    assert "--controller" not in controller.argv
 
 
 def test_the_store_is_told_to_the_controller_alone_and_not_in_its_arguments() -> None:
@@ -140,34 +146,6 @@ def test_why_there_is_no_place() -> None:
 )
 def test_exits_in_words(document: object, words: str | None) -> None:
     assert describe_exit(document) == words
-
-
-@pytest.mark.parametrize("outcome", list(Outcome))
-def test_a_refusal_ends_as_the_outcome_table_says(outcome: Outcome) -> None:
-    refusal = refusal_of(400, {"error": {"code": outcome.value, "message": "m", "param": "engine.slots"}})
-    assert refusal.exit_code == TABLE[outcome].exit_code
-    assert refusal.text == "engine.slots: m"
-
-
-def test_refusals_of_strangers() -> None:
-    assert refusal_of(502, None) == PlaneRefusal(status=502, code="", message="HTTP status 502")
-    assert refusal_of(502, {"error": {"code": "brand_new", "message": 7}}).exit_code == 69
-    assert refusal_of(400, {"error": {"code": "context_length_exceeded", "message": "too long"}}).exit_code == 65
-
-
-async def test_a_plane_asks_with_its_token_and_tells_answers_apart() -> None:
-    replies = iter([Reply(200, [b'{"a":', b"1}"]), Reply(404, [b"{}"]), Reply(200, [b"<html>"]), Reply(302, [])])
-    http = ScriptedHttp(lambda _: next(replies))
-    plane = Plane(http=http, host="h", port=1, token="t")
-    assert await plane.ask("PUT", "/x", {"b": "ü"}) == {"a": 1}
-    assert isinstance(await plane.ask("GET", "/x"), PlaneRefusal)
-    for _ in range(2):
-        with pytest.raises(PortFault, match="not a controller's"):
-            await plane.ask("GET", "/x")
-    first = http.requests[0]
-    assert (first.method, first.body) == ("PUT", '{"b": "ü"}'.encode())
-    assert dict(first.headers)[b"authorization"] == b"Bearer t"
-    assert "Bearer" not in repr(plane)
 
 
 def names(servers: tuple[AdoptedServer, ...]) -> list[tuple[str, tuple[str, ...] | Silence]]:

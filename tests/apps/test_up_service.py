@@ -150,8 +150,6 @@ class Rig:
             raise HttpUnreachable("refused")
         token = dict(request.headers).get(b"authorization")
         match (request.method, request.target):
-            case ("GET", "/health"):
-                return reply({"ok": True})
             case ("GET", "/admin/v1/deployments"):
                 return reply({"data": [{"spec": {"deployment": name}, "generation": 1} for name in self.left_over]})
             case ("DELETE", target):

@@ -13,6 +13,7 @@ from lunanexa_core.commands import AdmitWorkload, CreateKey, OpenSession
 from lunanexa_core.contract.workloads import CapabilitiesDocument, WorkloadDocument, WorkloadPage
 from lunanexa_core.events import KeyCreated
 from lunanexa_core.ids import KeyId, SessionId
+from lunanexa_core.journal_query import RowQuery
 from lunanexa_core.keys import Role, secret_digest
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.policy import Policy
@@ -58,7 +59,7 @@ async def only(world: Fleet) -> WorkloadDocument:
 
 async def ledger(world: Fleet) -> list[str]:
     """The workloads with a receipt, as the ledger tells."""
-    rows = await world.kernel.reader.find("wl_1", 10)
+    rows = await world.kernel.reader.page(RowQuery(target="wl_1", limit=10))
     return [row.action for row in rows]
 
 
@@ -200,7 +201,7 @@ async def test_receipts_that_have_left_memory_are_read_from_the_ledger(autojump_
         assert found.state is WorkloadState.SUCCEEDED
         assert found.timing is not None
         assert found.timing.completed_ms == 1
-        rows = await world.kernel.reader.find("wl_1", 5)
+        rows = await world.kernel.reader.page(RowQuery(target="wl_1", limit=5))
         assert found.receipt is not None
         assert (found.receipt.hash, found.receipt.sequence) == (rows[-1].hash, rows[-1].sequence)
         assert document(await plane(world).cancel(SECRET, "wl_1")) == found

@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.adapters.edge import OPERATOR
 from tests.adapters.test_bad_clients import served
 from tests.apps.engine_driver import engine
 from tests.core.builders import SECRET
@@ -24,11 +25,12 @@ def clock() -> MockClock:
 
 @pytest.mark.slow
 async def test_the_examples_of_the_page(clock: MockClock) -> None:
-    assert len(EXAMPLES) >= 7
+    assert len(EXAMPLES) >= 8
     async with served(clock, engine(names=("tiny",))) as server:
         host, port = server.address
-        variables = {"LUNANEXA_URL": f"http://{host}:{port}/v1", "LUNANEXA_TOKEN": SECRET}
         for example in EXAMPLES:
+            token = OPERATOR if "client.operator" in example else SECRET
+            variables = {"LUNANEXA_URL": f"http://{host}:{port}/v1", "LUNANEXA_TOKEN": token}
             ended = await trio.run_process(
                 [sys.executable, "-W", "error", "-c", example],
                 env={**os.environ, **variables},

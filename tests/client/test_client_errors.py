@@ -62,6 +62,7 @@ def test_when_to_come_back(headers: dict[str, str], document: dict[str, object],
     [
         (None, 500, errors.InternalError),
         ("no", 418, errors.InvalidRequest),
+        (None, 302, errors.ProtocolError),
         ({"message": 5, "code": None}, 502, errors.EngineFailed),
         ({"code": 400, "message": "an engine's own", "type": "invalid_request_error"}, None, errors.InvalidRequest),
         ({"code": 429, "message": "an engine's own"}, None, errors.RateLimited),

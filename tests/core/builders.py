@@ -23,6 +23,7 @@ from lunanexa_core.ids import (
     BootId,
     ClusterId,
     DeploymentId,
+    HolderId,
     KeyId,
     NodeId,
     RequestId,
@@ -33,6 +34,7 @@ from lunanexa_core.ids import (
 )
 from lunanexa_core.kernel.apply import apply
 from lunanexa_core.keys import ApiKey, Role, secret_digest
+from lunanexa_core.leadership import Seat
 from lunanexa_core.observed import NodeReading, Observed
 from lunanexa_core.policy import Policy
 from lunanexa_core.southbound.heartbeat import Heartbeat, IdentityGrade, ReplicaReport, ReplicaState
@@ -49,6 +51,7 @@ ASSIGNMENT = AssignmentId("asg_1")
 START = StartId("st_1")
 SESSION = SessionId("ses_1")
 POLICY = Policy(queue_requests_max=2)
+SEAT = Seat(HolderId("holder_1"), "one:8400")
 NOW = Instant(1_000_000, 1_700_000_000_000)
 
 
@@ -94,7 +97,7 @@ def report(**changes: object) -> ReplicaReport:
 
 def heartbeat(sequence: int = 1, *replicas: ReplicaReport, node: NodeId = NODE, boot: BootId = BOOT) -> Heartbeat:
     return Heartbeat(
-        node=node, boot=boot, sequence=sequence, epoch=1, generation=1, agent_version="0.1.0", replicas=replicas
+        node=node, boot=boot, sequence=sequence, epoch=1, generation=0, agent_version="0.1.0", replicas=replicas
     )
 
 

@@ -87,6 +87,19 @@ def test_what_an_earlier_leader_admitted_is_overdue_by_the_clock_of_this_one() -
     assert details(state, observed, after(OVERDUE_MS + 1_000)) == ["overdue"]
 
 
+def test_what_was_open_when_its_leader_came_back_is_its_gateways_no_more() -> None:
+    """The gateway that lives beside a kernel keeps its session while that follows, and ends what it had in hand."""
+    state, _ = one_open()
+    state.epoch = 3
+    began, lease_ms = after(1_000), POLICY.session_lease_ms
+    live = {SESSION: after(OVERDUE_MS).mono_ms}
+    kept = Observed(began_mono_ms=began.mono_ms, sessions=live)
+    assert details(state, kept, after(1_000 + lease_ms)) == []
+    back = Observed(began_mono_ms=began.mono_ms, sessions=live, left=frozenset(state.open))
+    assert details(state, back, after(1_000 + lease_ms - 1)) == []
+    assert details(state, back, after(1_000 + lease_ms)) == ["controller_restarted"]
+
+
 def test_each_workload_has_its_own_deadline() -> None:
     state, observed = one_open()
     ask(state, observed, AdmitWorkload(attrs.evolve(request(2), deadline_ms=2 * DUE_MS)))

@@ -4,10 +4,18 @@ import json
 from collections.abc import Mapping
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lunanexa_core.canonical import MAX_INTEGER, JsonValue, NotCanonical, canonical_json, strict_json
+from lunanexa_core.canonical import (
+    MAX_INTEGER,
+    JsonValue,
+    NotCanonical,
+    canonical_json,
+    canonical_known,
+    read_canonical,
+    strict_json,
+)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 integers = st.integers(-MAX_INTEGER, MAX_INTEGER)
@@ -33,6 +41,11 @@ def test_round_trip(document: JsonValue) -> None:
     data = canonical_json(document)
     assert strict_json(data) == document
     assert canonical_json(strict_json(data)) == data
+
+
+@given(documents)
+def test_a_document_that_is_known_to_have_a_form_has_that_one(document: JsonValue) -> None:
+    assert canonical_known(document) == canonical_json(document)
 
 
 @given(documents)
@@ -139,3 +152,76 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     except NotCanonical:
         return
     canonical_json(value)
+
+
+def read_or_none(data: bytes) -> object:
+    """What :func:`read_canonical` makes of ``data``; itself where it is refused."""
+    try:
+        return json.dumps(read_canonical(data))
+    except NotCanonical:
+        return NotCanonical
+
+
+def strict_or_none(data: bytes) -> object:
+    try:
+        value = strict_json(data)
+        return json.dumps(value) if canonical_json(value) == data else NotCanonical
+    except NotCanonical:
+        return NotCanonical
+
+
+@given(documents)
+def test_canonical_bytes_are_read(document: JsonValue) -> None:
+    assert read_canonical(canonical_json(document)) == document
+
+
+@given(documents, st.booleans(), st.booleans(), st.sampled_from((None, (",", ":"), (", ", ":"))))
+def test_of_all_ways_to_write_a_document_one_is_read(
+    document: JsonValue, ascii_only: bool, ordered: bool, separators: tuple[str, str] | None
+) -> None:
+    data = json.dumps(document, ensure_ascii=ascii_only, sort_keys=ordered, separators=separators).encode()
+    assert read_or_none(data) == strict_or_none(data)
+
+
+@settings(max_examples=30)
+@given(documents, st.data())
+def test_canonical_bytes_with_one_byte_changed(document: JsonValue, data: st.DataObject) -> None:
+    written = canonical_json(document)
+    at = data.draw(st.integers(0, len(written) - 1))
+    for byte in (*b'0-.eE"{}[]:,\\u tfn ', 0, 0xFF):
+        spoilt = written[:at] + bytes((byte,)) + written[at + 1 :]
+        assert read_or_none(spoilt) == strict_or_none(spoilt)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"-0",
+        b"01",
+        b"1.0",
+        b"1e3",
+        b"[1,-0]",
+        b'{"a":1,"a":1}',
+        b'{"b":1,"a":1}',
+        b'{"a":1 }',
+        b'"\\u0041"',
+        b'"\\ud800"',
+        b'{"\\udc00":1}',
+        b'"\\/"',
+        b'"\\u001F"',
+        b"NaN",
+        b"[Infinity]",
+        b'{"a":9007199254740992}',
+        b'{"a":-9007199254740992}',
+        b"9" * 10_000,
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b"\xff",
+        b"",
+        '{"\U0001f600":1,"\ufb33":2}'.encode("utf-16"),
+        '{"\ufb33":2,"\U0001f600":1}'.encode(),
+    ],
+)
+def test_what_is_not_canonical_is_not_read(data: bytes) -> None:
+    with pytest.raises(NotCanonical):
+        read_canonical(data)

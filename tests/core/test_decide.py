@@ -26,7 +26,8 @@ from lunanexa_core.nodes.liveness import judge
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.placement.feasible import NotFeasible
-from lunanexa_core.placement.reconcile import plan, refusals
+from lunanexa_core.placement.reconcile import plan
+from lunanexa_core.placement.roster import refusals
 from lunanexa_core.southbound.build import desired_state
 from lunanexa_core.southbound.heartbeat import EngineReadings, ExitReason, ReplicaState
 from lunanexa_core.state import PAST_BOOTS, RECENT_RECEIPTS, State
@@ -149,6 +150,17 @@ def test_keys_that_change_their_secrets_with_each_other_both_work() -> None:
     assert state.key_of_digest == {"b" * 64: one.key, "a" * 64: two.key}
 
 
+def test_a_node_with_another_bearer_secret_enrols_anew() -> None:
+    state = state_of(serving_events())
+    begin = Begin(cluster=ClusterId("cl_1"), version="9", nodes=((NODE, "another digest"),))
+    found = decide(state, heard(), POLICY, begin, NOW).events
+    assert found[1:] == (events.NodeRegistered(NODE, "another digest"), events.EnrolmentEnded(NODE))
+    for event in found:
+        apply(state, event, epoch=2)
+    other = EnrolNode(node=NODE, public_key="bb" * 32, agent_version="0.1.0")
+    assert decide(state, heard(), POLICY, other, NOW).answer == Done()
+
+
 def test_a_node_enrols_once_with_one_key() -> None:
     state = state_of(serving_events())
     same = EnrolNode(node=NODE, public_key="aa" * 32, agent_version="0.1.0")
@@ -166,7 +178,7 @@ def test_replicas_are_placed_scaled_moved_and_removed() -> None:
     def settle_plan() -> list[Event]:
         done: list[Event] = []
         spare = [AssignmentId(f"asg_{number}") for number in range(20, 40)]
-        while changes := plan(state, spare):
+        while changes := plan(state, heard(), POLICY, spare, NOW):
             for change in changes:
                 apply(state, change, epoch=1)
                 if isinstance(change, events.AssignmentPlaced) and change.assignment.assignment in spare:
@@ -178,7 +190,7 @@ def test_replicas_are_placed_scaled_moved_and_removed() -> None:
     assert sorted(assignment.node for assignment in state.assignments.values()) == ["node-1", "node-2"]
     blocked = refusals(state, state.deployments[DEPLOYMENT])
     assert blocked == {NODE: (NotFeasible.ALREADY_THERE,), NodeId("node-2"): (NotFeasible.ALREADY_THERE,)}
-    assert plan(state, ()) == []
+    assert plan(state, heard(), POLICY, (), NOW) == []
     generations = {node: state.nodes[node].generation for node in state.nodes}
     apply(state, events.DeploymentApplied(Deployment(spec=spec(replicas=1), generation=2)), epoch=1)
     settle_plan()

@@ -9,7 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lunanexa_core.canonical import JsonValue, canonical_json
-from lunanexa_core.journal import Chain, ChainFault, Head, Row, chain_hash, check_row, head_after, make_row
+from lunanexa_core.journal import (
+    Chain,
+    ChainFault,
+    Head,
+    PrunePoint,
+    Row,
+    chain_hash,
+    check_row,
+    head_after,
+    head_with,
+    make_row,
+    read_ledger_row,
+)
 
 
 def row_after(head: Head, chain: Chain = Chain.JOURNAL, *, epoch: int = 1, body: JsonValue = None) -> Row:
@@ -138,3 +150,80 @@ def test_head_after_refuses_what_does_not_follow() -> None:
         head_after(Head(), 1, [row, row])
     with pytest.raises(AssertionError):
         head_after(attrs.evolve(Head(), journal="f" * 64), 1, [row])
+
+
+def pruned_rows() -> tuple[list[Row], PrunePoint]:
+    """Rows of both chains; the last one says that the ledger is pruned up to the sixth."""
+    rows, head = list[Row](), Head()
+    for chain in [Chain.JOURNAL, Chain.LEDGER, Chain.LEDGER, Chain.JOURNAL, Chain.LEDGER, Chain.LEDGER, Chain.LEDGER]:
+        rows.append(row_after(head, chain))
+        head = head.after(rows[-1])
+    rows.append(row_after(head, body={"until": 6, "ledger": rows[5].hash}))
+    return rows, PrunePoint(until=6, ledger=rows[5].hash, sequence=8, hash=rows[7].hash)
+
+
+def walked(rows: list[Row], point: PrunePoint | None) -> Head | ChainFault:
+    head = Head()
+    for row in rows:
+        fault = check_row(head, row, point)
+        if fault is not None:
+            return fault
+        head = head_with(head, row, point)
+    return head
+
+
+@pytest.mark.parametrize("dropped", range(5))
+def test_up_to_the_prune_point_the_ledger_may_be_missing(dropped: int) -> None:
+    """Also in part: the oldest rows leave first."""
+    rows, point = pruned_rows()
+    whole = walked(rows, None)
+    gone = [row for row in rows if row.chain is Chain.LEDGER][:dropped]
+    left = [row for row in rows if row not in gone]
+    assert walked(left, point) == whole
+    if dropped:
+        assert walked(left, None) is ChainFault.SEQUENCE
+
+
+@pytest.mark.parametrize(
+    ("left", "fault"),
+    [
+        ((1, 4, 6, 8), ChainFault.SEQUENCE),  # The seventh is after the prune point.
+        ((1, 7, 8), ChainFault.PREVIOUS),  # The fourth is the journal's.
+        ((4, 7, 8), ChainFault.PREVIOUS),
+        ((1, 3, 4, 6, 7, 8), ChainFault.PREVIOUS),  # The fifth is missing between others.
+        ((1, 3, 4, 5, 7, 8), ChainFault.PRUNED),  # The sixth left before the fifth.
+        ((1, 4, 4, 7, 8), ChainFault.SEQUENCE),
+    ],
+)
+def test_nothing_else_may_be_missing(left: tuple[int, ...], fault: ChainFault) -> None:
+    rows, point = pruned_rows()
+    assert walked([rows[sequence - 1] for sequence in left], point) is fault
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"until": 3}, ChainFault.SEQUENCE),
+        ({"until": 5}, ChainFault.PRUNED),
+        ({"until": 8}, ChainFault.PRUNING),
+        ({"ledger": "f" * 64}, ChainFault.PRUNED),
+        ({"hash": "f" * 64}, ChainFault.PRUNING),
+        ({"sequence": 7}, ChainFault.PRUNING),
+    ],
+)
+def test_a_prune_point_is_held_to_its_row(change: dict[str, Any], fault: ChainFault) -> None:
+    rows, point = pruned_rows()
+    left = [rows[0], *rows[3:]]
+    assert isinstance(walked(left, point), Head)
+    assert walked(left, attrs.evolve(point, **change)) in (fault, ChainFault.PREVIOUS)
+
+
+def test_a_stretch_of_the_ledger_stands_alone() -> None:
+    rows, _ = pruned_rows()
+    head = Head()
+    for row in rows:
+        taken = read_ledger_row(head, row)
+        assert isinstance(taken, dict) is (row.chain is Chain.LEDGER)
+        head = head.after(row) if row.chain is Chain.LEDGER else head
+    assert read_ledger_row(Head(sequence=2, ledger=rows[1].hash), rows[4]) is ChainFault.PREVIOUS
+    assert read_ledger_row(Head(sequence=2, ledger=rows[1].hash), rows[1]) is ChainFault.SEQUENCE

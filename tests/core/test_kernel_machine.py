@@ -3,7 +3,7 @@
 import attrs
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
 from lunanexa_core.commands import (
     AdmitWorkload,
@@ -15,6 +15,7 @@ from lunanexa_core.commands import (
     EnrolNode,
     FailAttempt,
     OpenSession,
+    Rebase,
     Reconcile,
     RemoveDeployment,
     ReportHeartbeat,
@@ -29,6 +30,7 @@ from lunanexa_core.kernel.decide import Answer, Done, decide
 from lunanexa_core.keys import secret_digest
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.recovery import epoch_floor, recovery_plan
 from lunanexa_core.routing.pick import deny_waiting, grant_waiting
 from lunanexa_core.routing.routable import routable_replicas
 from lunanexa_core.southbound.heartbeat import ReplicaReport, ReplicaState
@@ -204,6 +206,26 @@ class KernelMachine(RuleBasedStateMachine):
         self.state = replayed
         self.observed = Observed(began_mono_ms=self.now.mono_ms)
         self.ask(BEGIN)
+
+    @precondition(lambda self: not self.state.open)
+    @rule(epochs=st.integers(0, 3), generations=st.integers(0, 3))
+    def node_is_ahead_and_an_operator_says_go(self, epochs: int, generations: int) -> None:
+        """Whatever it holds, its next document is above that; nothing is admitted before the go."""
+        self.sequence += 1
+        node, boot = self.state.nodes[NODE], BootId(f"boot_{self.boot}")
+        epoch, generation = self.state.epoch + epochs, node.generation + generations
+        ahead = attrs.evolve(heartbeat(self.sequence, boot=boot), epoch=epoch, generation=generation)
+        self.ask(ReportHeartbeat(ahead))
+        covered = epoch <= self.state.rebased
+        assert (self.state.recovery is not None) is (epochs + generations > 0 and not covered)
+        if self.state.recovery is not None:
+            assert isinstance(self.ask(AdmitWorkload(request(10**9))), Refusal)
+            self.epoch = epoch_floor(self.state, self.observed) + 1
+            plan = recovery_plan(self.state, self.observed, POLICY, self.now)
+            assert self.ask(Rebase(plan.digest)) == Done()
+        if epochs + generations > 0:
+            assert self.state.epoch >= epoch
+            assert self.state.nodes[NODE].generation > generation
 
     def replayed(self) -> State:
         state = State()

@@ -7,7 +7,7 @@ from lunanexa_core.outcomes import TABLE, Outcome, Refusal, WebSocketFrame, erro
 PROMISED = {
     400: {"invalid_request", "unsupported_endpoint"},
     401: {"invalid_api_key"},
-    403: {"permission_denied"},
+    403: {"permission_denied", "node_retired"},
     404: {"model_not_found", "not_found"},
     405: {"method_not_allowed"},
     408: {"request_timeout"},

@@ -13,6 +13,7 @@ from lunanexa_apps.controller.rows import from_row
 from lunanexa_core.events import WorkloadAdmitted, WorkloadSettled
 from lunanexa_core.ids import WorkloadId
 from lunanexa_core.workload import Receipt
+from lunanexa_ports.journal import JournalReader
 from tests.end_to_end.installation import LIMIT_S, QUESTION, Ready
 from tests.end_to_end.processes import command_line
 
@@ -105,24 +106,37 @@ def engine_ended(pid: int) -> int:
 
 
 async def receipts_in(data_dir: Path) -> dict[WorkloadId, Receipt]:
-    """The receipts of a stopped installation: the chains verify, and each admitted request has exactly one."""
+    """The receipts of a stopped installation, as :func:`receipts_of` checks them."""
+    async with open_sqlite_journal(data_dir / "controller" / "store.sqlite3") as journal:
+        return await receipts_of(journal)
+
+
+async def receipts_of(journal: JournalReader) -> dict[WorkloadId, Receipt]:
+    """The receipts of a service that does nothing now: the chains verify, and each admitted request has exactly one."""
     admitted: Counter[WorkloadId] = Counter()
     settled: Counter[WorkloadId] = Counter()
     receipts: dict[WorkloadId, Receipt] = {}
     replay = Replay()
-    async with open_sqlite_journal(data_dir / "controller" / "store.sqlite3") as journal:
-        async for row in journal.read():
-            replay.feed(row)
-            match from_row(row):
-                case WorkloadAdmitted(request=request):
-                    admitted[request.workload] += 1
-                case WorkloadSettled(receipt=receipt):
-                    settled[receipt.workload] += 1
-                    receipts[receipt.workload] = receipt
-                case _:
-                    pass
+    async for row in journal.read():
+        replay.feed(row)
+        match from_row(row):
+            case WorkloadAdmitted(request=request):
+                admitted[request.workload] += 1
+            case WorkloadSettled(receipt=receipt):
+                settled[receipt.workload] += 1
+                receipts[receipt.workload] = receipt
+            case _:
+                pass
     assert admitted == settled
     assert set(settled.values()) <= {1}
     assert not replay.state.open
     assert not replay.state.open_of_key
     return receipts
+
+
+async def is_settled(journal: JournalReader) -> bool:
+    """Whether no admitted request is without its receipt."""
+    replay = Replay()
+    async for row in journal.read():
+        replay.feed(row)
+    return not replay.state.open

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, TypeVar
@@ -18,16 +19,20 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from lunanexa_adapters.postgres.address import parse_address
 from lunanexa_adapters.postgres.journal import open_postgres_journal
 from lunanexa_adapters.sqlite.journal import open_sqlite_journal
-from lunanexa_core.journal import Head, Row
-from lunanexa_ports.conformance.journal import read_all, rows_after, verified
+from lunanexa_core.ids import HolderId
+from lunanexa_core.journal import Chain, Head, Row
+from lunanexa_core.journal_query import RowQuery
+from lunanexa_core.leadership import Lease
+from lunanexa_ports.conformance.journal import Store, read_all, rows_after, verified
 from lunanexa_ports.errors import PortUnavailable
-from lunanexa_ports.journal import Appended, Journal
+from lunanexa_ports.journal import Appended
 from lunanexa_simulation.disk import Mount, SimulatedDisk
 from lunanexa_simulation.journal import SimulatedJournal, open_simulated_journal
 from tests.postgres_server import PostgresServer
 
 T = TypeVar("T")
 
+NAMES = (HolderId("one"), HolderId("two"))
 HOLDERS = st.integers(0, 1)
 BOUNDED = settings(max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -57,27 +62,38 @@ class Loop:
 
 @attrs.define
 class Holder:
-    opening: AbstractAsyncContextManager[Journal]
-    journal: Journal
+    opening: AbstractAsyncContextManager[Store]
+    journal: Store
+    name: HolderId
     epoch: int = 0
     known: Head = attrs.Factory(Head)
     """The head as this holder saw it last, which may be old."""
+    seen: Lease | None = None
+    """The lease as it saw it last, in the model's :attr:`JournalMachine.turn` of then."""
+    seen_turn: int = -1
 
 
 class JournalMachine(RuleBasedStateMachine):
+    renewals_are_written: ClassVar[bool] = True
+
     def __init__(self) -> None:
         super().__init__()
         self.loop = Loop()
+        self.written: list[Row] = []
         self.rows: list[Row] = []
+        """What was written and is not dropped."""
         self.head = Head()
-        self.holders = [self.loop.run(self.enter), self.loop.run(self.enter)]
+        self.leader: HolderId | None = None
+        self.turn = 0
+        """Rises whenever the lease's row changes."""
+        self.holders = [self.loop.run(partial(self.enter, name)) for name in NAMES]
 
-    def opening(self) -> AbstractAsyncContextManager[Journal]:
+    def opening(self) -> AbstractAsyncContextManager[Store]:
         raise NotImplementedError
 
-    async def enter(self) -> Holder:
+    async def enter(self, name: HolderId) -> Holder:
         opening = self.opening()
-        return Holder(opening, await opening.__aenter__())
+        return Holder(opening, await opening.__aenter__(), name)
 
     async def leave(self, holder: Holder) -> None:
         await holder.opening.__aexit__(None, None, None)
@@ -91,18 +107,41 @@ class JournalMachine(RuleBasedStateMachine):
 
     async def kept(self) -> list[Row]:
         async with self.opening() as journal:
-            rows = await read_all(journal)
-            verified(rows)
             assert await journal.head() == self.head
-            return rows
+            return await read_all(journal)
+
+    @rule(which=HOLDERS, own=st.booleans(), above=st.sampled_from((0, 0, 3, 30)))
+    def claim(self, which: int, own: bool, above: int) -> None:
+        holder = self.holders[which]
+        seen = None if own else holder.seen
+        claimed = self.loop.run(lambda: holder.journal.claim(holder.name, "", seen=seen, above=above))
+        if self.leader != holder.name if seen is None else holder.seen_turn != self.turn:
+            assert claimed is None
+            return
+        self.head = attrs.evolve(self.head, epoch=max(self.head.epoch, above) + 1)
+        assert claimed == self.head
+        self.leader, self.turn = holder.name, self.turn + 1
+        holder.epoch, holder.known = self.head.epoch, self.head
 
     @rule(which=HOLDERS)
-    def take_epoch(self, which: int) -> None:
+    def look_at_lease(self, which: int) -> None:
         holder = self.holders[which]
-        taken = self.loop.run(holder.journal.take_epoch)
-        self.head = attrs.evolve(self.head, epoch=self.head.epoch + 1)
-        assert taken == self.head
-        holder.epoch, holder.known = taken.epoch, taken
+        holder.seen, holder.seen_turn = self.loop.run(holder.journal.look), self.turn
+        assert (holder.seen.holder, holder.seen.epoch) == (self.leader, self.head.epoch)
+
+    @rule(which=HOLDERS)
+    def renew(self, which: int) -> None:
+        holder = self.holders[which]
+        leads = (self.leader, self.head.epoch) == (holder.name, holder.epoch)
+        assert self.loop.run(lambda: holder.journal.renew(holder.name, holder.epoch)) is leads
+        self.turn += leads and self.renewals_are_written
+
+    @rule(which=HOLDERS)
+    def release(self, which: int) -> None:
+        holder = self.holders[which]
+        self.loop.run(lambda: holder.journal.release(holder.name, holder.epoch))
+        if (self.leader, self.head.epoch) == (holder.name, holder.epoch):
+            self.leader, self.turn = None, self.turn + 1
 
     @rule(which=HOLDERS)
     def look(self, which: int) -> None:
@@ -119,9 +158,7 @@ class JournalMachine(RuleBasedStateMachine):
         # Epoch 0 is nobody's: with it a holder is the newest one only until the first epoch is taken.
         if attrs.evolve(expected, epoch=holder.epoch) == self.head:
             assert outcome is Appended.DURABLE
-            self.rows.extend(rows)
-            for row in rows:
-                self.head = self.head.after(row)
+            self.kept_are(rows)
             holder.known = self.head
         else:
             assert outcome is Appended.FENCED
@@ -130,14 +167,27 @@ class JournalMachine(RuleBasedStateMachine):
     def read(self, which: int, after: int, limit: int | None) -> None:
         journal = self.holders[which].journal
         found = self.loop.run(lambda: read_all(journal, after, limit))
-        assert found == self.rows[after:][:limit]
+        assert found == [row for row in self.rows if row.sequence > after][:limit]
 
     @rule(which=HOLDERS, subject=st.sampled_from("ab"), limit=st.integers(1, 10))
     def find(self, which: int, subject: str, limit: int) -> None:
         async def find() -> list[Row]:
-            return list(await self.holders[which].journal.find(subject, limit))
+            query = RowQuery(target=subject, newest_first=True, limit=limit)
+            return list(await self.holders[which].journal.page(query))
 
-        assert self.loop.run(find) == [row for row in self.rows if row.target == subject][-limit:]
+        assert self.loop.run(find) == [row for row in self.rows[::-1] if row.target == subject][:limit]
+
+    @rule(which=HOLDERS, until=st.integers(0, 30), limit=st.integers(1, 5))
+    def drop(self, which: int, until: int, limit: int) -> None:
+        ledger = [row for row in self.rows[:-1] if row.chain is Chain.LEDGER and row.sequence <= until][:limit]
+        assert self.loop.run(lambda: self.holders[which].journal.drop_ledger(until, limit)) == len(ledger)
+        self.rows = [row for row in self.rows if row not in ledger]
+
+    def kept_are(self, rows: list[Row]) -> None:
+        self.written.extend(rows)
+        self.rows.extend(rows)
+        for row in rows:
+            self.head = self.head.after(row)
 
     @rule(which=HOLDERS)
     def leave_and_enter(self, which: int) -> None:
@@ -146,19 +196,21 @@ class JournalMachine(RuleBasedStateMachine):
     def reopen(self, which: int) -> None:
         old = self.holders[which]
         self.loop.run(lambda: self.leave(old))
-        self.holders[which] = self.loop.run(self.enter)
+        self.holders[which] = self.loop.run(lambda: self.enter(old.name))
 
     @invariant()
     def model_is_a_chain(self) -> None:
-        assert attrs.evolve(verified(self.rows), epoch=self.head.epoch) == self.head
+        assert attrs.evolve(verified(self.written), epoch=self.head.epoch) == self.head
 
 
 class SqliteMachine(JournalMachine):
+    renewals_are_written = False
+
     def __init__(self) -> None:
         self.directory = TemporaryDirectory()
         super().__init__()
 
-    def opening(self) -> AbstractAsyncContextManager[Journal]:
+    def opening(self) -> AbstractAsyncContextManager[Store]:
         return open_sqlite_journal(Path(self.directory.name) / "store.sqlite3")
 
     def teardown(self) -> None:
@@ -175,7 +227,7 @@ class PostgresMachine(JournalMachine):
         self.schema = self.server.new_schema()
         super().__init__()
 
-    def opening(self) -> AbstractAsyncContextManager[Journal]:
+    def opening(self) -> AbstractAsyncContextManager[Store]:
         return open_postgres_journal(parse_address(self.server.url(self.schema)))
 
     @rule()
@@ -190,7 +242,7 @@ class SimulatedMachine(JournalMachine):
         self.disk = SimulatedDisk()
         super().__init__()
 
-    def opening(self) -> AbstractAsyncContextManager[Journal]:
+    def opening(self) -> AbstractAsyncContextManager[Store]:
         return open_simulated_journal(self.disk)
 
     @precondition(lambda self: self.head.epoch > 0)
@@ -199,9 +251,7 @@ class SimulatedMachine(JournalMachine):
         rows = rows_after(self.head, self.head.epoch, count)
         self.loop.run(lambda: self.crash(self.disk.mount(), rows, kept))
         if kept:
-            self.rows.extend(rows)
-            for row in rows:
-                self.head = self.head.after(row)
+            self.kept_are(rows)
         for which in range(len(self.holders)):
             self.reopen(which)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Final
 
 import attrs
 import trio
@@ -20,6 +21,13 @@ from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.journal import JournalState, SimulatedJournal
 from lunanexa_simulation.sight import Sight
 from tests.core import builders
+
+BEGIN: Final = commands.Begin(
+    cluster=ClusterId("cl_1"),
+    version="0.1.0",
+    keys=(builders.api_key(requests_per_minute=60, tokens_per_minute=60_000),),
+    nodes=((builders.NODE, secret_digest("node-secret")),),
+)
 
 
 @attrs.define
@@ -49,18 +57,13 @@ async def small_world(disk: SimulatedDisk | None = None) -> AsyncIterator[Small]
     """A cluster with one ready replica; of two admitted workloads one is settled, one holds a slot."""
     disk = SimulatedDisk() if disk is None else disk
     clock = SimulatedClock(mono_ms=builders.NOW.mono_ms, wall_ms=builders.NOW.wall_ms)
-    kernel = Kernel(SimulatedJournal(disk.mount()), clock, builders.POLICY)
+    store = SimulatedJournal(disk.mount())
+    kernel = Kernel(store, store, clock, builders.POLICY, builders.SEAT)
     sight = Sight(rows=disk.state(JournalState).rows, secrets={"api key": builders.SECRET})
     kernel.listeners.append(sight.grants)
     small = Small(kernel, disk, Checkers(sight))
-    begin = commands.Begin(
-        cluster=ClusterId("cl_1"),
-        version="0.1.0",
-        keys=(builders.api_key(requests_per_minute=60, tokens_per_minute=60_000),),
-        nodes=((builders.NODE, secret_digest("node-secret")),),
-    )
     async with trio.open_nursery() as nursery:
-        await nursery.start(kernel.run, begin)
+        await nursery.start(kernel.run, BEGIN)
         sight.kernel = kernel
         for command in _until_served():
             await small.ask(command)

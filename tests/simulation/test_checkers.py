@@ -7,9 +7,10 @@ import pytest
 
 from lunanexa_apps.controller.rows import to_row
 from lunanexa_core.admission.queue import Waiter
-from lunanexa_core.events import Liveness, LivenessChanged, ReplicaChanged
+from lunanexa_core.events import DirectiveChanged, Liveness, LivenessChanged, ReplicaChanged
 from lunanexa_core.ids import StartId
 from lunanexa_core.routing.pick import Granted
+from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.southbound.heartbeat import IdentityGrade
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant
@@ -126,6 +127,10 @@ def node_rolls_back(small: Small) -> None:
     small.checkers.look()
 
 
+def two_may_write(small: Small) -> None:
+    small.sight.writers = ["controller", "controller-2"]
+
+
 def record_changed(small: Small) -> None:
     row = small.journal.rows[3]
     small.journal.rows[3] = attrs.evolve(row, record=row.record.replace(b'"version"', b'"Version"'))
@@ -143,6 +148,10 @@ def state_changed_without_event(small: Small) -> None:
     small.kernel.state.nodes[builders.NODE] = attrs.evolve(small.kernel.state.nodes[builders.NODE], agent_version="9")
 
 
+def replayed_otherwise(small: Small) -> None:
+    small.kernel.replay_differs = True
+
+
 def past_start_granted(small: Small) -> None:
     small.sight.grants.events([ReplicaChanged(builders.NODE, builders.report(start=LATER))])
     small.sight.grants.granted(GRANTED)
@@ -150,6 +159,11 @@ def past_start_granted(small: Small) -> None:
 
 def lost_node_granted(small: Small) -> None:
     small.sight.grants.events([LivenessChanged(builders.NODE, Liveness.LOST)])
+    small.sight.grants.granted(GRANTED)
+
+
+def cordoned_node_granted(small: Small) -> None:
+    small.sight.grants.events([DirectiveChanged(node=builders.NODE, directive=Directive.CORDON)])
     small.sight.grants.granted(GRANTED)
 
 
@@ -197,10 +211,12 @@ FAULTS: list[tuple[str, Callable[[Small], None]]] = [
     ("counters_add_up", waiter_holds_a_slot),
     ("fences_never_fall", epoch_falls),
     ("fences_never_fall", node_rolls_back),
+    ("one_writer", two_may_write),
     ("chains_verify", record_changed),
     ("chains_verify", row_lost),
     ("chains_verify", last_row_lost),
     ("shadow_equals_live", state_changed_without_event),
+    ("snapshots_agree", replayed_otherwise),
     ("granted_newest_only", past_start_granted),
     ("granted_newest_only", lost_node_granted),
     ("granted_newest_only", third_grant),

@@ -8,7 +8,8 @@ import trio
 import trio.testing
 
 from lunanexa_core.ids import AssignmentId
-from lunanexa_ports.conformance.journal import read_all, rows_after
+from lunanexa_core.journal_query import RowQuery
+from lunanexa_ports.conformance.journal import lead, read_all, rows_after
 from lunanexa_ports.errors import PortFault, PortUnavailable
 from lunanexa_ports.journal import Appended
 from lunanexa_simulation.disk import SimulatedDisk
@@ -28,7 +29,7 @@ async def test_power_loss_while_appending(keep_unsynced: bool) -> None:
     """The caller is told nothing, and the whole batch is there or none of it."""
     disk = SimulatedDisk()
     journal = SimulatedJournal(disk.mount())
-    head = await journal.take_epoch()
+    head = await lead(journal)
     first = rows_after(head, head.epoch, 3)
     assert await journal.append(head.epoch, head, first) is Appended.DURABLE
     head = await journal.head()
@@ -41,7 +42,7 @@ async def test_power_loss_while_appending(keep_unsynced: bool) -> None:
         disk.crash(keep_unsynced=keep_unsynced)
     disk.faults.delay_ms = 0
     await unavailable(journal.head)
-    await unavailable(journal.take_epoch)
+    await unavailable(lambda: lead(journal))
     await unavailable(lambda: read_all(journal))
     async with open_simulated_journal(disk) as reopened:
         assert await read_all(reopened) == (first + second if keep_unsynced else first)
@@ -51,7 +52,7 @@ async def test_killing_one_process_leaves_the_others() -> None:
     disk = SimulatedDisk()
     killed, other = disk.mount(), SimulatedJournal(disk.mount())
     journal = SimulatedJournal(killed)
-    head = await journal.take_epoch()
+    head = await lead(journal)
     rows = rows_after(head, head.epoch, 2)
     disk.faults.delay_ms = 3_600_000
     async with trio.open_nursery() as nursery:
@@ -77,7 +78,7 @@ async def test_a_sync_takes_its_time_on_trios_clock(autojump_clock: trio.testing
 async def test_faults_of_the_journal() -> None:
     disk = SimulatedDisk()
     async with open_simulated_journal(disk) as journal:
-        head = await journal.take_epoch()
+        head = await lead(journal)
         rows = rows_after(head, head.epoch, 2)
         disk.faults.full = True
         await unavailable(lambda: journal.append(head.epoch, head, rows))
@@ -86,7 +87,7 @@ async def test_faults_of_the_journal() -> None:
         disk.faults.unavailable = True
         await unavailable(lambda: journal.append(head.epoch, head, rows))
         await unavailable(journal.head)
-        await unavailable(lambda: journal.find("thing", 1))
+        await unavailable(lambda: journal.page(RowQuery(target="thing", limit=1)))
         disk.faults.unavailable = False
         assert await read_all(journal) == []
         disk.faults.unknown_outcomes = 1
@@ -127,6 +128,6 @@ async def test_faults_of_the_node_store() -> None:
 async def test_one_disk_holds_both_stores() -> None:
     disk = SimulatedDisk()
     async with open_simulated_journal(disk) as journal, open_simulated_node_store(disk) as node:
-        await journal.take_epoch()
+        await lead(journal)
         assert await node.next_start_number() == 1
         assert (await journal.head()).epoch == 1

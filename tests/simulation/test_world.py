@@ -135,7 +135,7 @@ def test_a_store_that_loses_what_it_acknowledged_is_seen() -> None:
     result = in_world(body)
     assert result.verdict is Verdict.SAFETY_BROKEN
     assert result.problem is not None
-    assert result.problem.startswith("chains_verify")
+    assert result.problem.startswith("replay_equals_live: the journal is damaged")
 
 
 def test_an_error_of_a_service_is_a_crash() -> None:

@@ -1,37 +1,39 @@
-"""The operator and node planes as one quart-trio application: no sessions, no cookies, no secret key.
+"""The operator plane as one quart-trio application: no sessions, no cookies, no secret key.
 
 What Quart itself refuses (404, 405, 413, a body that came too slowly) is told in the one error shape; what a
 handler breaks is not told here but passes to the guard in ``root``.
 """
 
-import re
 from typing import Any, Final, cast
 
 from quart import Response
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
-from lunanexa_adapters.asgi.errors import UNAVAILABLE, invalid
+from lunanexa_adapters.asgi.errors import UNAVAILABLE
 from lunanexa_adapters.asgi.exchange import Exchange
-from lunanexa_adapters.asgi.headers import bearer, request_id
+from lunanexa_adapters.asgi.fleet import fleet_routes
+from lunanexa_adapters.asgi.headers import bearer, request_id, unreadable
 from lunanexa_adapters.asgi.insight import insight_routes
 from lunanexa_adapters.asgi.journal import journal_routes
 from lunanexa_adapters.asgi.keys import key_routes
-from lunanexa_adapters.asgi.node_plane import node_routes
 from lunanexa_adapters.asgi.operator import operator_routes
 from lunanexa_adapters.asgi.quart_answers import BODY_BYTES_MAX, Answers, Refused
+from lunanexa_adapters.asgi.recovery import recovery_routes
 from lunanexa_core.outcomes import Refusal
 from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
 from lunanexa_ports.errors import PortUnavailable
+from lunanexa_ports.fleet import FleetPlane
 from lunanexa_ports.ids import IdSource
 from lunanexa_ports.insight import Insight
 from lunanexa_ports.journal_plane import JournalPlane
-from lunanexa_ports.node_plane import NodePlane
-from lunanexa_ports.operator import KeyPlane, OperatorPlane
+from lunanexa_ports.operator import Health, KeyPlane, OperatorPlane
+from lunanexa_ports.recovery_plane import RecoveryPlane
 
+AS_OF_HEADER: Final = "x-lunanexa-as-of"
+"""On answers of a controller that does not lead: up to which sequence it has read the journal."""
 _HOST: Final = b"lunanexa"
 _OPERATORS: Final = "/admin/v1"
-_CONTROL: Final = re.compile(rb"[\x00\r\n]")
 
 
 class ControlApp(AsgiApplication):
@@ -44,7 +46,7 @@ class ControlApp(AsgiApplication):
         self._ids = ids
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
-        refusal = _unreadable(scope) or await self._stranger(scope)
+        refusal = unreadable(scope) or await self._stranger(scope)
         if refusal is not None:
             await Exchange(scope, receive, send, request_id(scope, self._ids)).refuse_unread(refusal)
             return
@@ -61,24 +63,15 @@ class ControlApp(AsgiApplication):
         return token if isinstance(token, Refusal) else await self._operator.authorise(token)
 
 
-def _unreadable(scope: Scope) -> Refusal | None:
-    for part in ("query_string", "raw_path"):
-        # Whoever writes an address by its rules (RFC 3986) writes ASCII.
-        if not scope.get(part, b"").isascii():
-            return invalid("The address is not ASCII.", "path")
-    for name, value in scope["headers"]:
-        if _CONTROL.search(name + value):
-            return invalid("A header holds control characters.")
-    return None
-
-
 def build_control_app(
     *,
     operator: OperatorPlane,
+    fleet: FleetPlane,
     keys: KeyPlane,
     insight: Insight,
     journal: JournalPlane,
-    nodes: NodePlane,
+    recovery: RecoveryPlane,
+    health: Health,
     ids: IdSource,
 ) -> ControlApp:
     """The application; it needs no lifespan."""
@@ -95,10 +88,11 @@ def build_control_app(
     app.url_map.merge_slashes = False
     answers = Answers(ids)
     app.register_blueprint(operator_routes(operator, answers))
+    app.register_blueprint(fleet_routes(fleet, answers))
     app.register_blueprint(key_routes(keys, answers))
     app.register_blueprint(insight_routes(insight, answers))
     app.register_blueprint(journal_routes(journal, answers))
-    app.register_blueprint(node_routes(nodes, answers))
+    app.register_blueprint(recovery_routes(recovery, answers))
 
     @app.errorhandler(HTTPException)
     async def http_exception(error: HTTPException) -> Response:
@@ -116,6 +110,9 @@ def build_control_app(
     async def common_headers(response: Response) -> Response:
         response.headers["x-request-id"] = answers.request
         response.headers["cache-control"] = "no-store"
+        as_of = health.as_of()
+        if as_of is not None:
+            response.headers[AS_OF_HEADER] = str(as_of)
         return response
 
     return ControlApp(app, operator, ids)

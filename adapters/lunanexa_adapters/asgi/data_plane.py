@@ -184,7 +184,7 @@ class DataPlane(AsgiApplication):
 
     async def _ready(self, exchange: Exchange) -> None:
         ready, blockers = self._health.ready()
-        document = {"ready": ready, "blockers": list(blockers)}
+        document = {"ready": ready, "blockers": list(blockers), "warnings": list(self._health.warnings())}
         if ready:
             await exchange.send_json(200, document)
             return

@@ -1,5 +1,6 @@
 """Request headers as far as they mean something to us. Only ASCII does: other bytes are refused, not guessed."""
 
+import re
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ from lunanexa_ports.asgi import Scope
 from lunanexa_ports.ids import IdSource
 
 _TERMS: Final = frozenset(name.encode() for name in TERM_HEADERS)
+_CONTROL: Final = re.compile(rb"[\x00\r\n]")
+_DIGITS_MAX: Final = 15
 _REQUEST_ID_KEY: Final = "lunanexa.request_id"
 
 
@@ -29,6 +32,23 @@ def text_header(scope: Scope, name: bytes) -> str | Refusal | None:
         return value.decode("ascii").strip()
     except UnicodeDecodeError:
         return invalid(f"The header {name.decode()} is not ASCII.", name.decode())
+
+
+def unreadable(scope: Scope) -> Refusal | None:
+    """Why an address or a header is not one that whoever writes them by their rules would send."""
+    for part in ("query_string", "raw_path"):
+        # Whoever writes an address by its rules (RFC 3986) writes ASCII.
+        if not scope.get(part, b"").isascii():
+            return invalid("The address is not ASCII.", "path")
+    for name, value in scope["headers"]:
+        if _CONTROL.search(name + value):
+            return invalid("A header holds control characters.")
+    return None
+
+
+def is_number(text: str) -> bool:
+    """Plain digits, few enough for any integer of ours."""
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
 
 
 def request_id(scope: Scope, ids: IdSource) -> RequestId:

@@ -5,15 +5,8 @@ from typing import Final
 from quart import Blueprint, Response, request
 
 from lunanexa_adapters.asgi.errors import invalid
-from lunanexa_adapters.asgi.quart_answers import (
-    Answers,
-    Refused,
-    identifier,
-    is_number,
-    query_limit,
-    query_number,
-    secret,
-)
+from lunanexa_adapters.asgi.headers import is_number
+from lunanexa_adapters.asgi.quart_answers import Answers, Refused, identifier, query_limit, query_number, secret
 from lunanexa_core.journal import Chain
 from lunanexa_core.journal_query import PageQuery
 from lunanexa_ports.journal_plane import JournalPlane

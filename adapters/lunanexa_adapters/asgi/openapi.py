@@ -10,12 +10,13 @@ from lunanexa_adapters.asgi.call import FORM_TYPE
 from lunanexa_adapters.asgi.route import Parameter, Plane, Route
 from lunanexa_core.contract.catalog import STRICT
 from lunanexa_core.contract.data_plane import ErrorDocument, NotReady
+from lunanexa_core.contract.fleet import DirectiveRequest, ScaleRequest
 from lunanexa_core.contract.keys import KeyRequest
 from lunanexa_core.contract.schema import SchemaBook
 from lunanexa_core.deployment import DeploymentSpec, EngineSpec
 from lunanexa_core.outcomes import TABLE, Outcome
 
-CLOSED: Final = STRICT | {DeploymentSpec, EngineSpec, KeyRequest}
+CLOSED: Final = STRICT | {DeploymentSpec, EngineSpec, KeyRequest, DirectiveRequest, ScaleRequest}
 _DESCRIPTION: Final = """\
 An error has one shape everywhere. A route that is asked with another method answers 405 `method_not_allowed` with \
 `Allow`; HEAD is answered wherever GET is; other dialects of the OpenAI API answer 400 `unsupported_endpoint`. \

@@ -7,7 +7,7 @@ from lunanexa_adapters.asgi.quart_answers import (
     Answers,
     Refused,
     identifier,
-    is_number,
+    if_match,
     json_document,
     query_limit,
     query_number,
@@ -33,9 +33,9 @@ def operator_routes(plane: OperatorPlane, answers: Answers) -> Blueprint:
 
     @routes.put("/deployments/<name>")
     async def apply_deployment(name: str) -> Response:
-        token, if_match = secret(), _if_match()
+        token, generation = secret(), if_match()
         document = json_document(await read_body())
-        return answers.reply(await plane.apply_deployment(token, identifier(name, "name"), document, if_match))
+        return answers.reply(await plane.apply_deployment(token, identifier(name, "name"), document, generation))
 
     @routes.delete("/deployments/<name>")
     async def remove_deployment(name: str) -> Response:
@@ -61,13 +61,3 @@ def operator_routes(plane: OperatorPlane, answers: Answers) -> Blueprint:
         return answers.reply(await plane.receipts(secret(), query))
 
     return routes
-
-
-def _if_match() -> int | None:
-    text = request.headers.get("if-match")
-    if text is None:
-        return None
-    digits = text.strip().removeprefix('"').removesuffix('"')
-    if not is_number(digits):
-        raise Refused(invalid("The header If-Match must be a generation.", "if-match"))
-    return int(digits)

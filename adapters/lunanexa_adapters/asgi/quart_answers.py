@@ -8,7 +8,7 @@ from quart import Response, request
 from werkzeug.exceptions import HTTPException
 
 from lunanexa_adapters.asgi.errors import INTERNAL, error_answer, invalid, method_not_allowed, not_found, too_large
-from lunanexa_adapters.asgi.headers import bearer, request_id, text_header
+from lunanexa_adapters.asgi.headers import bearer, is_number, request_id, text_header
 from lunanexa_core.canonical import JsonValue, NotCanonical, strict_json
 from lunanexa_core.ids import RequestId, is_identifier
 from lunanexa_core.outcomes import Outcome, Refusal
@@ -17,7 +17,6 @@ from lunanexa_ports.ids import IdSource
 
 BODY_BYTES_MAX: Final = 1024 * 1024
 LIMIT_DEFAULT: Final = 50
-_DIGITS_MAX: Final = 15
 
 
 class Refused(Exception):  # Quart's own way to end a handler early, with our value in it
@@ -67,11 +66,6 @@ def identifier(text: str, param: str) -> str:
     return text
 
 
-def is_number(text: str) -> bool:
-    """Plain digits, few enough for any integer of ours."""
-    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
-
-
 def query_number(name: str, default: int | None = None) -> int | None:
     """A number in the address; ``default`` when it is not there."""
     text = request.args.get(name)
@@ -80,6 +74,17 @@ def query_number(name: str, default: int | None = None) -> int | None:
     if not is_number(text):
         raise Refused(invalid(f"'{name}' must be a number.", name))
     return int(text)
+
+
+def if_match() -> int | None:
+    """The generation that a caller changes, where it names one."""
+    text = request.headers.get("if-match")
+    if text is None:
+        return None
+    digits = text.strip().removeprefix('"').removesuffix('"')
+    if not is_number(digits):
+        raise Refused(invalid("The header If-Match must be a generation.", "if-match"))
+    return int(digits)
 
 
 def query_limit() -> int:

@@ -12,20 +12,27 @@ from lunanexa_adapters.websocket.handshake import refuse_handshake
 from lunanexa_ports.asgi import AsgiApplication, Message, Receive, Scope, Send
 from lunanexa_ports.ids import IdSource
 
-_CONTROL_PREFIXES = ("/admin/v1", "/node/v1")
+_OPERATORS, _NODES = "/admin/v1", "/node/v1"
 _STREAM_PATH = "/v1/stream"
 
 
 class Root(AsgiApplication):
-    """Dispatches by path prefix. ``control`` serves the operator and node planes, ``data_plane`` all else, and
-    ``stream`` the one path of WebSockets."""
+    """Dispatches by path prefix. ``control`` serves the operator plane, ``nodes`` the node plane, ``data_plane`` all
+    else, and ``stream`` the one path of WebSockets."""
 
     def __init__(
-        self, *, data_plane: AsgiApplication, control: AsgiApplication, stream: AsgiApplication, ids: IdSource
+        self,
+        *,
+        data_plane: AsgiApplication,
+        control: AsgiApplication,
+        nodes: AsgiApplication,
+        stream: AsgiApplication,
+        ids: IdSource,
     ) -> None:
         self._data_plane = data_plane
         self._stream = stream
         self._control = control
+        self._nodes = nodes
         self._ids = ids
         self._log = structlog.get_logger("lunanexa.edge")
 
@@ -55,10 +62,8 @@ class Root(AsgiApplication):
                 gone = True
                 raise
 
-        path = str(scope["path"])
-        owner = self._control if _under(path, _CONTROL_PREFIXES) else self._data_plane
         try:
-            await owner(scope, receive, noting)
+            await self._owner(str(scope["path"]))(scope, receive, noting)
         except Exception as error:  # the edge's guard: one request's bug must not be another's
             if gone:
                 return  # ASGI tells a sender by OSError that its client has left: no fault of anybody's.
@@ -69,10 +74,15 @@ class Root(AsgiApplication):
             await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
             await send({"type": "http.response.body", "body": answer.body, "more_body": False})
 
+    def _owner(self, path: str) -> AsgiApplication:
+        if _is_under(path, _OPERATORS):
+            return self._control
+        return self._nodes if _is_under(path, _NODES) else self._data_plane
+
     async def _refuse_websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         await refuse_handshake(scope, send, not_found(str(scope["path"])), request_id(scope, self._ids))
 
 
-def _under(path: str, prefixes: tuple[str, ...]) -> bool:
-    return any(path == prefix or path.startswith(prefix + "/") for prefix in prefixes)
+def _is_under(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(prefix + "/")

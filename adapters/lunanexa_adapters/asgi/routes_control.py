@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from lunanexa_adapters.asgi.route import IDENTIFIER, KEY_REFUSALS, LIMIT, Parameter, Plane, Route, identifier
-from lunanexa_core.contract import insight, journal, keys, operator
+from lunanexa_core.contract import fleet, insight, journal, keys, operator, recovery
 from lunanexa_core.deployment import DeploymentSpec
 from lunanexa_core.journal import Chain
 from lunanexa_core.outcomes import Outcome
@@ -105,6 +105,49 @@ OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
         Outcome.NOT_FOUND,
         parameters=(_DEPLOYMENT,),
     ),
+    _admin(
+        "get",
+        "/deployments/{name}",
+        "One deployment and its replicas",
+        fleet.DeploymentDocument,
+        Outcome.NOT_FOUND,
+        parameters=(_DEPLOYMENT,),
+    ),
+    _admin(
+        "post",
+        "/deployments:plan",
+        "What applying a specification would change; nothing is written",
+        fleet.DeploymentPlan,
+        Outcome.PAYLOAD_TOO_LARGE,
+        body=DeploymentSpec,
+    ),
+    _admin(
+        "put",
+        "/deployments/{name}/replicas",
+        "Scales a deployment; replicas that stay run on",
+        fleet.DeploymentDocument,
+        *(Outcome.NOT_FOUND, Outcome.STALE_GENERATION, Outcome.PAYLOAD_TOO_LARGE),
+        body=fleet.ScaleRequest,
+        parameters=(_DEPLOYMENT, _IF_MATCH),
+    ),
+    _admin("get", "/nodes", "All nodes", fleet.NodeList),
+    _admin(
+        "get",
+        "/nodes/{node}",
+        "One node, and everything on it",
+        fleet.NodeDocument,
+        Outcome.NOT_FOUND,
+        parameters=(_NODE,),
+    ),
+    _admin(
+        "put",
+        "/nodes/{node}/directive",
+        "What a node shall do as a whole",
+        fleet.NodeDocument,
+        *(Outcome.NOT_FOUND, Outcome.STALE_GENERATION, Outcome.NODE_RETIRED, Outcome.PAYLOAD_TOO_LARGE),
+        body=fleet.DirectiveRequest,
+        parameters=(_NODE, _IF_MATCH),
+    ),
     _admin("post", "/drain", "Admits nothing new until the next start", operator.Draining),
     _admin(
         "post",
@@ -159,13 +202,25 @@ OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
     ),
 )
 
+RECOVERY_ROUTES: Final[tuple[Route, ...]] = (
+    _admin("get", "/recovery", "Whether and why the store is recovered, and the plan", recovery.RecoveryDocument),
+    _admin(
+        "post",
+        "/recovery:rebase",
+        "The go for the plan that was seen: recovery ends",
+        recovery.RecoveryEnded,
+        *(Outcome.STALE_GENERATION, Outcome.PAYLOAD_TOO_LARGE),
+        body=recovery.RecoveryGo,
+    ),
+)
+
 NODE_ROUTES: Final[tuple[Route, ...]] = (
     _node(
         "post",
         "enrol",
         "A node's first word",
         Enrolled,
-        Outcome.PAYLOAD_TOO_LARGE,
+        *(Outcome.NODE_RETIRED, Outcome.PAYLOAD_TOO_LARGE),
         body=Enrolment,
         parameters=(_NODE, *_SIGNATURE),
     ),
@@ -174,7 +229,7 @@ NODE_ROUTES: Final[tuple[Route, ...]] = (
         "heartbeat",
         "A node's report",
         HeartbeatAnswer,
-        *(Outcome.STALE_GENERATION, Outcome.PAYLOAD_TOO_LARGE),
+        *(Outcome.STALE_GENERATION, Outcome.NODE_RETIRED, Outcome.PAYLOAD_TOO_LARGE),
         body=Heartbeat,
         parameters=(_NODE, *_SIGNATURE),
     ),

@@ -18,7 +18,7 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
     with the file as it was. Blocks for as long as the disk takes to sync twice."""
     with _port_errors(path), _written(path, data, mode) as temporary:
         os.replace(temporary, path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
 
 def create_atomic(path: Path, data: bytes, mode: int = 0o600) -> bool:
@@ -29,7 +29,7 @@ def create_atomic(path: Path, data: bytes, mode: int = 0o600) -> bool:
             os.link(temporary, path)
         except FileExistsError:
             return False
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     return True
 
 
@@ -40,7 +40,7 @@ def remove_durably(path: Path) -> None:
             path.unlink()
         except FileNotFoundError:
             return
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
 
 def make_directory(directory: Path) -> None:
@@ -51,7 +51,16 @@ def make_directory(directory: Path) -> None:
     if not directory.parent.is_dir():
         make_directory(directory.parent)
     directory.mkdir(mode=0o700, exist_ok=True)
-    _sync_directory(directory.parent)
+    sync_directory(directory.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes the names in ``directory`` durable. Raises ``OSError``."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -80,11 +89,3 @@ def _written(path: Path, data: bytes, mode: int) -> Iterator[str]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -17,8 +17,8 @@ from psycopg.pq import Conninfo
 from lunanexa_ports.errors import PortFault
 
 STATEMENT_TIMEOUT_MS: Final = 2_000
-"""Below any leadership lease: what a dead or paused holder left running has ended before another may lead."""
 READERS_MAX: Final = 4
+ANSWER_MARGIN_MS: Final = 1_000
 
 _SCHEMES: Final = ("postgresql", "postgres")
 _DEFAULTS: Final[Mapping[str, str]] = {
@@ -42,6 +42,10 @@ class PostgresAddress:
     shown: str
     statement_timeout_ms: int = STATEMENT_TIMEOUT_MS
     readers_max: int = READERS_MAX
+    answer_margin_ms: int = ANSWER_MARGIN_MS
+    """For the network, beyond what the server may take for a statement."""
+    given: frozenset[str] = frozenset()
+    """Names of what the URL itself says, ours and libpq's."""
 
     @property
     def connect_timeout_s(self) -> float:
@@ -50,8 +54,30 @@ class PostgresAddress:
 
     @property
     def answer_timeout_s(self) -> float:
-        """When a statement is given up on this side: the server has had its time, and the network a second."""
-        return self.statement_timeout_ms / 1_000 + 1.0
+        """When a statement is given up on this side: the server has had its time, and the network its own."""
+        return (self.statement_timeout_ms + self.answer_margin_ms) / 1_000
+
+    def within_lease(self, lease_ms: int) -> "PostgresAddress":
+        """With limits that fit into a leadership lease. What a dead or paused holder left running has ended in the
+        server before another may lead, and a renewal that nobody answers is given up while there is time for one more.
+        Raises :class:`PortFault` when the URL says a ``statement_timeout_ms`` that is too long for that."""
+        # Half, because a transaction as a whole has twice the time of its statements.
+        most_ms = lease_ms // 2
+        if "statement_timeout_ms" in self.given and self.statement_timeout_ms > most_ms:
+            raise PortFault(
+                f"the store's URL can't be used: statement_timeout_ms is {self.statement_timeout_ms}, more than half of"
+                f" the leadership lease of {lease_ms} ms; leave it out, or take {most_ms} or less"
+            )
+        limits = {
+            "connect_timeout": str(min(int(_DEFAULTS["connect_timeout"]), max(1, lease_ms // 2_000))),
+            "tcp_user_timeout": str(min(int(_DEFAULTS["tcp_user_timeout"]), lease_ms)),
+        }
+        return attrs.evolve(
+            self,
+            parameters={**self.parameters, **{name: limits[name] for name in limits.keys() - self.given}},
+            statement_timeout_ms=min(self.statement_timeout_ms, most_ms),
+            answer_margin_ms=min(self.answer_margin_ms, lease_ms // 4),
+        )
 
 
 def parse_address(url: str) -> PostgresAddress:
@@ -65,7 +91,8 @@ def parse_address(url: str) -> PostgresAddress:
         raise PortFault("the store's URL does not begin with postgresql://")
     ours = {"statement_timeout_ms": STATEMENT_TIMEOUT_MS, "readers_max": READERS_MAX}
     theirs: list[tuple[str, str]] = []
-    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+    written = parse_qsl(parts.query, keep_blank_values=True)
+    for name, value in written:
         if name in ours:
             ours[name] = _positive(name, value)
         else:
@@ -83,7 +110,12 @@ def parse_address(url: str) -> PostgresAddress:
         raise PortFault("the store's URL can't be used: in its parts, write a % as %25, @ as %40, / as %2F") from None
     except ValueError:
         raise PortFault("the store's URL can't be used: connect_timeout is not a number of seconds") from None
-    return PostgresAddress(parameters={**_DEFAULTS, **given}, shown=_shown(given), **ours)
+    return PostgresAddress(
+        parameters={**_DEFAULTS, **given},
+        shown=_shown(given),
+        given=frozenset(name for name, _ in written),
+        **ours,
+    )
 
 
 def _positive(name: str, value: str) -> int:

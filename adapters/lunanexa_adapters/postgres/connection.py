@@ -24,14 +24,25 @@ from lunanexa_ports.errors import PortError, PortFault, PortUnavailable
 R = TypeVar("R")
 
 STORE: Final = "journal"
+MEND: Final = "restore a backup"
 _LIMITS: Final = """SELECT
     set_config('statement_timeout', %(limit)s, false),
     set_config('lock_timeout', %(limit)s, false),
     set_config('idle_in_transaction_session_timeout', %(limit)s, false),
     CASE WHEN current_setting('server_version_num')::integer >= 170000
-        THEN set_config('transaction_timeout', (%(limit)s::integer * 2)::text, false) END,
-    set_config('default_transaction_isolation', 'read committed', false)"""
-_DURABILITY: Final = "SELECT current_setting('synchronous_commit'), current_setting('fsync')"
+        THEN set_config('transaction_timeout', (%(limit)s::integer * 2)::text, false) END"""
+# A setting that the session itself has made is not changed by a reload of the server's configuration: as durable as
+# it is found, so durable it stays. The network's limits are for what we send back to us: a server process that waits
+# for a machine that is gone, or stopped, would keep the notifications of everybody.
+_SESSION: Final = """SELECT
+    set_config('synchronous_commit', current_setting('synchronous_commit'), false),
+    current_setting('fsync'),
+    pg_is_in_recovery(),
+    set_config('default_transaction_isolation', 'read committed', false),
+    set_config('tcp_user_timeout', %(unanswered)s, false),
+    set_config('tcp_keepalives_idle', %(idle)s, false),
+    set_config('tcp_keepalives_interval', %(interval)s, false),
+    set_config('tcp_keepalives_count', %(count)s, false)"""
 
 
 class TrioConnection(psycopg.AsyncConnection[TupleRow]):
@@ -75,22 +86,36 @@ async def open_connection(address: PostgresAddress) -> TrioConnection:
     try:
         with trio.fail_after(address.answer_timeout_s):
             await limit_session(connection, address.statement_timeout_ms)
-            durability = await (await connection.execute(_DURABILITY)).fetchone()
+            await _check_session(connection, address)
     except (psycopg.Error, trio.TooSlowError) as error:
         connection.finish()
         raise port_error(error) from error
     except BaseException:
         connection.finish()
         raise
-    assert durability is not None
-    for name, value in zip(("synchronous_commit", "fsync"), durability, strict=True):
+    return connection
+
+
+async def _check_session(connection: TrioConnection, address: PostgresAddress) -> None:
+    parameters = address.parameters
+    limits = {
+        "unanswered": parameters["tcp_user_timeout"],
+        "idle": parameters["keepalives_idle"],
+        "interval": parameters["keepalives_interval"],
+        "count": parameters["keepalives_count"],
+    }
+    found = await (await connection.execute(_SESSION, limits)).fetchone()
+    assert found is not None
+    if found[2]:
+        raise PortUnavailable(
+            f"the {STORE}'s PostgreSQL is a replica, which takes no writes: name the primary, or promote this one"
+        )
+    for name, value in zip(("synchronous_commit", "fsync"), found, strict=False):
         if value == "off":
-            connection.finish()
             raise PortFault(
                 f"PostgreSQL has {name}=off, so a commit that it acknowledged can be lost: set it to on"
                 f" (ALTER SYSTEM SET {name} = on; SELECT pg_reload_conf())"
             )
-    return connection
 
 
 async def limit_session(connection: TrioConnection, limit_ms: int) -> None:
@@ -108,6 +133,8 @@ def port_error(error: psycopg.Error | trio.TooSlowError) -> PortError:
     refused = (error.sqlstate or "").startswith("25")
     if refused or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return PortUnavailable(f"the {STORE}'s PostgreSQL is not available ({text})")
+    if (error.sqlstate or "").startswith("XX"):
+        return PortFault(f"the {STORE} in PostgreSQL is damaged ({text}): {MEND}")
     return PortFault(f"the {STORE} in PostgreSQL is damaged or not ours ({text})")
 
 

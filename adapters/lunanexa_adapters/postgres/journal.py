@@ -1,64 +1,74 @@
 """The journal in PostgreSQL: one connection writes, a few read, and no transaction outlives its one statement.
 
 An append is one statement that holds the fence in itself: the one head row moves only from the expected epoch, sequence
-and hashes, and rows are inserted only where it moved. Whoever takes an epoch changes the same row, so PostgreSQL puts
+and hashes, and rows are inserted only where it moved. Whoever claims the lease changes the same row, so PostgreSQL puts
 the two one after the other: an append in flight is durable before the epoch is taken, or writes nothing.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import trio
 from psycopg.types.numeric import Int8
 
+from lunanexa_adapters.postgres import leadership, upkeep
 from lunanexa_adapters.postgres.address import PostgresAddress
 from lunanexa_adapters.postgres.connection import TrioConnection
+from lunanexa_adapters.postgres.listening import NOTIFY, Listener
 from lunanexa_adapters.postgres.pool import Pool
+from lunanexa_adapters.postgres.readiness import Readiness
+from lunanexa_adapters.postgres.rows import ADDED, COLUMNS, check_head, columns_of, read_head, read_page
 from lunanexa_adapters.postgres.schema import JOURNAL_SCHEMA, prepare_schema
-from lunanexa_core.journal import Chain, Head, Row, head_after
+from lunanexa_core.ids import HolderId
+from lunanexa_core.journal import Head, Row, head_after
 from lunanexa_core.journal_query import RowQuery
-from lunanexa_ports.errors import PortFault
+from lunanexa_core.leadership import Lease
 from lunanexa_ports.journal import Appended, Journal
+from lunanexa_ports.journal_upkeep import JournalUpkeep
+from lunanexa_ports.leadership import Leadership
 
 READ_ROWS: Final = 256
 """Rows of one read, which is one statement: a reader that stands still holds nothing in the server."""
 
-_COLUMNS: Final = "sequence, chain, epoch, wall_ms, action, target, record, previous, hash"
-_HEAD: Final = "sequence, epoch, journal, ledger"
 _APPEND: Final = f"""WITH moved AS (
     UPDATE lunanexa_head SET sequence = %b, journal = %b, ledger = %b
-    WHERE epoch = %b AND sequence = %b AND journal = %b AND ledger = %b RETURNING one)
-INSERT INTO lunanexa_row ({_COLUMNS})
-SELECT added.* FROM moved CROSS JOIN unnest(
-    %b::bigint[], %b::text[], %b::bigint[], %b::bigint[], %b::text[], %b::text[], %b::bytea[], %b::text[], %b::text[]
-) AS added"""
-_TAKE_EPOCH: Final = f"UPDATE lunanexa_head SET epoch = epoch + 1 RETURNING {_HEAD}"
-_READ_HEAD: Final = f"SELECT {_HEAD} FROM lunanexa_head"
-_BIGINT_MAX: Final = (1 << 63) - 1
+    WHERE epoch = %b AND sequence = %b AND journal = %b AND ledger = %b RETURNING {NOTIFY})
+INSERT INTO lunanexa_row ({COLUMNS})
+SELECT added.* FROM moved CROSS JOIN {ADDED}"""
 
 
-class PostgresJournal(Journal):
-    """Made by :func:`open_postgres_journal`."""
+class PostgresJournal(Journal, Leadership, JournalUpkeep):
+    """Made by :func:`open_postgres_journal`. The server is asked for at the first use, which makes or changes the
+    schema and raises what it finds wrong: until then, and after it was away, the store is just not available."""
 
-    def __init__(self, writer: Pool, readers: Pool) -> None:
-        self._writer = writer
-        self._readers = readers
+    def __init__(self, address: PostgresAddress, *, accept_lost_tail: bool = False) -> None:
+        self._address = address
+        self._accept_lost_tail = accept_lost_tail
+        self._may_lose_tail = False
+        self._writer = Pool(address, 1)
+        # Of its own: a renewal must not wait for the answer to an append.
+        self._lease = Pool(address, 1)
+        self._readers = Pool(address, address.readers_max)
+        self._listener = Listener(address)
+        self._ready = Readiness(self._prepare)
 
-    async def take_epoch(self) -> Head:
-        # Tried again where it may have been done: the epoch that nobody heard of is then just never used.
-        return await self._writer.repeat(partial(_one_head, _TAKE_EPOCH))
+    @property
+    def lost_tail_accepted(self) -> bool:
+        return self._may_lose_tail
 
     async def append(self, epoch: int, expected: Head, rows: Sequence[Row]) -> Appended:
         work = partial(_append, epoch, expected, head_after(expected, epoch, rows), tuple(rows))
+        await self._ready()
         # Bounded by the pool: connecting and the answer each have a deadline there.
         with trio.CancelScope(shield=True):
-            return await self._writer.once(work)
-        raise AssertionError("nobody cancels this scope")
+            outcome = await self._writer.once(work)
+        return outcome  # noqa: RET504  # from within the scope mypy takes it for one that may not return
 
     async def head(self) -> Head:
-        return await self._readers.repeat(partial(_one_head, _READ_HEAD))
+        await self._ready()
+        return await self._readers.repeat(read_head)
 
     async def read(self, after: int = 0, limit: int | None = None) -> AsyncGenerator[Row, None]:
         left = limit
@@ -72,39 +82,66 @@ class PostgresJournal(Journal):
             after = rows[-1].sequence
             left = None if left is None else left - len(rows)
 
-    async def find(self, target: str, limit: int) -> Sequence[Row]:
-        rows = await self.page(RowQuery(target=target, newest_first=True, limit=limit))
-        return rows[::-1]
-
     async def page(self, query: RowQuery) -> Sequence[Row]:
-        return await self._readers.repeat(partial(_page, query))
+        await self._ready()
+        return await self._readers.repeat(partial(read_page, query))
+
+    async def look(self) -> Lease:
+        await self._ready()
+        return await self._readers.repeat(leadership.look)
+
+    async def claim(self, holder: HolderId, address: str, *, seen: Lease | None, above: int = 0) -> Head | None:
+        await self._ready()
+        # Once: a second try would find the row changed by the first, and say that nothing was claimed.
+        claimed = await self._lease.once(partial(leadership.claim, holder, address, seen, above))
+        if claimed is not None:
+            self._listener.pause()
+        return claimed
+
+    async def renew(self, holder: HolderId, epoch: int) -> bool:
+        await self._ready()
+        return await self._lease.repeat(partial(leadership.renew, holder, epoch))
+
+    async def release(self, holder: HolderId, epoch: int) -> None:
+        await self._ready()
+        await self._lease.repeat(partial(leadership.release, holder, epoch))
+
+    async def wait(self, within_ms: int) -> None:
+        await self._listener.wait(within_ms / 1_000)
+
+    async def drop_ledger(self, until: int, limit: int, *, after: int = 0) -> int:
+        await self._ready()
+        return await self._readers.repeat(partial(upkeep.drop_ledger, after, until, limit))
+
+    async def fill(self, rows: AsyncIterator[Row]) -> Head | None:
+        await self._ready()
+        return await upkeep.fill(self._address, rows)
 
     async def aclose(self) -> None:
-        await self._readers.aclose()
-        await self._writer.aclose()
+        self._listener.close()
+        for pool in (self._readers, self._lease, self._writer):
+            await pool.aclose()
+
+    async def _prepare(self) -> None:
+        self._may_lose_tail = await self._writer.repeat(partial(upkeep.may_lose_tail, self._accept_lost_tail))
+        await prepare_schema(self._address, JOURNAL_SCHEMA)
+        await self._writer.repeat(check_head)
 
 
 @asynccontextmanager
-async def open_postgres_journal(address: PostgresAddress) -> AsyncIterator[PostgresJournal]:
-    """The journal in the database at ``address``, made where there is none. Raises as the port does."""
-    writer, readers = Pool(address, 1), Pool(address, address.readers_max)
-    journal = PostgresJournal(writer, readers)
+async def open_postgres_journal(
+    address: PostgresAddress, *, lease_ms: int | None = None, accept_lost_tail: bool = False
+) -> AsyncIterator[PostgresJournal]:
+    """The journal in the database at ``address``, made where there is none; nothing is asked of the server yet.
+    ``lease_ms``: that of who may lead it; it bounds what the server and the network may take. Raises ``PortFault``
+    when the address has longer limits."""
+    if lease_ms is not None:
+        address = address.within_lease(lease_ms)
+    journal = PostgresJournal(address, accept_lost_tail=accept_lost_tail)
     try:
-        await prepare_schema(address, JOURNAL_SCHEMA)
-        await writer.repeat(_check)
         yield journal
     finally:
         await journal.aclose()
-
-
-async def _check(connection: TrioConnection) -> None:
-    head = await _one_head(_READ_HEAD, connection)
-    last = await _page(RowQuery(newest_first=True, limit=1), connection)
-    if not last and head.sequence != 0:
-        raise PortFault(f"the journal's head is at {head.sequence} and it has no rows")
-    for row in last:
-        if row.sequence != head.sequence or row.hash != head.last(row.chain):
-            raise PortFault(f"the journal's head at {head.sequence} is not its last row, {row.sequence}")
 
 
 async def _append(
@@ -114,68 +151,8 @@ async def _append(
         *(Int8(after.sequence), after.journal, after.ledger),
         *(Int8(epoch), Int8(expected.sequence), expected.journal, expected.ledger),
     )
-    columns = (
-        [Int8(row.sequence) for row in rows],
-        [row.chain.value for row in rows],
-        [Int8(row.epoch) for row in rows],
-        [Int8(row.wall_ms) for row in rows],
-        [row.action for row in rows],
-        [row.target for row in rows],
-        [row.record for row in rows],
-        [row.previous for row in rows],
-        [row.hash for row in rows],
-    )
-    cursor = await connection.execute(_APPEND, (*head, *columns))
+    cursor = await connection.execute(_APPEND, (*head, *columns_of(rows)))
     if cursor.rowcount == 0:
         return Appended.FENCED
     assert cursor.rowcount == len(rows), (cursor.rowcount, len(rows))
     return Appended.DURABLE
-
-
-async def _one_head(statement: str, connection: TrioConnection) -> Head:
-    found = await (await connection.execute(statement)).fetchall()
-    if len(found) != 1:
-        raise PortFault(f"the journal has {len(found)} heads")
-    sequence, epoch, journal, ledger = found[0]
-    return Head(sequence=sequence, epoch=epoch, journal=journal, ledger=ledger)
-
-
-async def _page(query: RowQuery, connection: TrioConnection) -> list[Row]:
-    filters = {
-        "sequence > %b": _bigint(query.after),
-        "sequence < %b": None if query.before is None else _bigint(query.before),
-        "chain = %b": None if query.chain is None else query.chain.value,
-        "action = %b": query.action,
-        "target = %b": query.target,
-    }
-    asked = {condition: value for condition, value in filters.items() if value is not None}
-    if any(isinstance(value, str) and "\0" in value for value in asked.values()):
-        return []  # PostgreSQL's text has no such character, so no row has.
-    cursor = await connection.execute(
-        f"SELECT {_COLUMNS} FROM lunanexa_row WHERE {' AND '.join(asked)}"
-        f" ORDER BY sequence {'DESC' if query.newest_first else 'ASC'} LIMIT %b",
-        (*asked.values(), _bigint(query.limit)),
-        binary=True,
-    )
-    return [_row(columns) for columns in await cursor.fetchall()]
-
-
-def _bigint(number: int) -> Int8:
-    return Int8(min(number, _BIGINT_MAX))
-
-
-def _row(columns: tuple[Any, ...]) -> Row:
-    sequence, chain, epoch, wall_ms, action, target, record, previous, hash_ = columns
-    if chain not in (Chain.JOURNAL.value, Chain.LEDGER.value):
-        raise PortFault(f"row {sequence} of the journal is damaged")
-    return Row(
-        sequence=sequence,
-        chain=Chain(chain),
-        epoch=epoch,
-        wall_ms=wall_ms,
-        action=action,
-        target=target,
-        record=record,
-        previous=previous,
-        hash=hash_,
-    )

@@ -1,7 +1,8 @@
 """The numbered schema of the store in a database, and how it is brought up to date.
 
-All steps that are missing are one statement, and so one transaction: a database has all of a step or nothing of it.
-A schema that is newer than the program keeps the store shut: guessing would lose rows that are kept for ever.
+All steps that are missing are one statement, and so one transaction: a database has all of them or none. A step only
+adds; what it could spoil nevertheless is copied in the same transaction. A schema that is newer than the program keeps
+the store shut: guessing would lose rows that are kept for ever.
 """
 
 from typing import Final
@@ -22,10 +23,12 @@ _LOCK: Final = 7_530_164_421_507
 
 @attrs.frozen
 class Schema:
-    """``steps[n]`` holds the statements that bring version ``n`` to ``n + 1``; they are never changed."""
+    """``steps[n]`` holds the statements that bring version ``n`` to ``n + 1``; they are never changed. No step touches
+    what stands in a table, but for those of ``copied``, which are small: ``NAME_schema_1`` keeps what schema 1 had."""
 
     store: str
     steps: tuple[tuple[str, ...], ...]
+    copied: tuple[str, ...] = ()
 
     @property
     def version(self) -> int:
@@ -47,7 +50,13 @@ JOURNAL_SCHEMA: Final = Schema(
                 target text COLLATE "C" NOT NULL, record bytea NOT NULL, previous text NOT NULL, hash text NOT NULL)""",
             "CREATE INDEX lunanexa_row_target ON lunanexa_row (target, sequence)",
         ),
+        # The lease: nobody leads while the holder is NULL.
+        (
+            """ALTER TABLE lunanexa_head ADD COLUMN holder text, ADD COLUMN address text NOT NULL DEFAULT '',
+                ADD COLUMN changes bigint NOT NULL DEFAULT 0""",
+        ),
     ),
+    copied=("lunanexa_head",),
 )
 
 
@@ -89,6 +98,10 @@ async def _version(connection: TrioConnection, schema: Schema) -> int:
 
 def _change(schema: Schema) -> str:
     """One statement with all steps, each behind the question whether it was done, which is asked under the lock."""
+    copies = "\n".join(
+        f"EXECUTE format('DROP TABLE IF EXISTS %1$I; CREATE TABLE %1$I AS TABLE {table}', '{table}_schema_' || done);"
+        for table in schema.copied
+    )
     steps = "\n".join(
         f"IF done < {version} THEN {'; '.join(statements)};"
         f" INSERT INTO lunanexa_schema VALUES ('{schema.store}', {version}); END IF;"
@@ -99,5 +112,6 @@ def _change(schema: Schema) -> str:
         CREATE TABLE IF NOT EXISTS lunanexa_schema (
             store text NOT NULL, version integer NOT NULL, PRIMARY KEY (store, version));
         SELECT coalesce(max(version), 0) INTO done FROM lunanexa_schema;
+        IF done > 0 AND done < {schema.version} THEN {copies} END IF;
         {steps}
     END $change$"""

@@ -11,11 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lunanexa_adapters.sqlite.connection import ConnectionThread, transaction
+from lunanexa_adapters.sqlite.connection import ConnectionThread, damage, transaction
 from lunanexa_adapters.sqlite.schema import BUSY_MS, Schema, open_store
 from lunanexa_core.ids import WorkloadId
 from lunanexa_ports.answers import Answer, Answers
-from lunanexa_ports.errors import PortFault
 
 ANSWERS_SCHEMA: Final = Schema(
     "store of answers",
@@ -27,6 +26,7 @@ ANSWERS_SCHEMA: Final = Schema(
             "CREATE INDEX answer_by_expiry ON answer (expires_wall_ms)",
         ),
     ),
+    copied=False,
 )
 
 
@@ -95,7 +95,7 @@ def _get(workload: WorkloadId, now_wall_ms: int, connection: sqlite3.Connection)
         return None
     status, content_type, body = found
     if type(status) is not int or type(content_type) is not str or type(body) is not bytes:
-        raise PortFault(f"the answer of {workload} is damaged")
+        raise damage("store of answers", f"the answer of {workload} is damaged")
     return Answer(status=status, content_type=content_type, body=body)
 
 

@@ -33,6 +33,16 @@ _RETRY: Final = {
     sqlite3.SQLITE_PROTOCOL: "locked by another program",
     sqlite3.SQLITE_READONLY: "not writable",
 }
+_MEND: Final = "keep a copy of the data directory as it is, then restore a backup"
+_MENDS: Final = {
+    "store of answers": "move its files away; only answers that were kept to be given again go with them",
+}
+"""Of stores that no backup holds."""
+
+
+def damage(store: str, what: str) -> PortFault:
+    """The fault ``what`` of a store whose content can't be believed, with the way out."""
+    return PortFault(f"{what}: {_MENDS.get(store, _MEND)}")
 
 
 def port_error(store: str, error: sqlite3.Error | OSError) -> PortError:
@@ -43,7 +53,7 @@ def port_error(store: str, error: sqlite3.Error | OSError) -> PortError:
     code = getattr(error, "sqlite_errorcode", None)
     if code is not None and (why := _RETRY.get(code & 0xFF)) is not None:
         return PortUnavailable(f"the {store} is {why} ({error})")
-    return PortFault(f"the {store} is damaged or not ours ({error})")
+    return damage(store, f"the {store} is damaged or not ours ({error})")
 
 
 @contextlib.contextmanager

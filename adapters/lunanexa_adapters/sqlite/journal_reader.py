@@ -7,11 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from lunanexa_adapters.sqlite.connection import ConnectionThread
+from lunanexa_adapters.sqlite.connection import ConnectionThread, damage
 from lunanexa_adapters.sqlite.schema import Schema, open_unchanged
 from lunanexa_core.journal import GENESIS, Chain, Head, Row
 from lunanexa_core.journal_query import RowQuery
-from lunanexa_ports.errors import PortFault
 from lunanexa_ports.journal import JournalReader
 
 JOURNAL_SCHEMA: Final = Schema(
@@ -28,6 +27,12 @@ JOURNAL_SCHEMA: Final = Schema(
                 previous TEXT NOT NULL, hash TEXT NOT NULL)""",
             "CREATE INDEX row_target ON row (target, sequence)",
         ),
+        # The lease: nobody leads while the holder is NULL.
+        (
+            "ALTER TABLE head ADD COLUMN holder TEXT",
+            "ALTER TABLE head ADD COLUMN address TEXT NOT NULL DEFAULT ''",
+            "ALTER TABLE head ADD COLUMN changes INTEGER NOT NULL DEFAULT 0",
+        ),
     ),
 )
 
@@ -37,6 +42,7 @@ being written back."""
 
 COLUMNS: Final = "sequence, chain, epoch, wall_ms, action, target, record, previous, hash"
 _TYPES: Final = (int, str, int, int, str, str, bytes, str, str)
+_HEAD_TYPES: Final = (int, int, str, str)
 
 
 class SqliteJournalReader(JournalReader):
@@ -60,9 +66,6 @@ class SqliteJournalReader(JournalReader):
             after = rows[-1].sequence
             left = None if left is None else left - len(rows)
 
-    async def find(self, target: str, limit: int) -> Sequence[Row]:
-        return await self._reader.submit(partial(_find, target, limit))
-
     async def page(self, query: RowQuery) -> Sequence[Row]:
         return await self._reader.submit(partial(_page, query))
 
@@ -72,10 +75,10 @@ class SqliteJournalReader(JournalReader):
 
 
 @asynccontextmanager
-async def open_sqlite_journal_reader(path: Path) -> AsyncIterator[SqliteJournalReader]:
-    """The journal in the file ``path``, which nobody may be writing and in which nothing is changed. Raises as the
-    port does, also when there is no such file."""
-    async with ConnectionThread("journal", partial(open_unchanged, path, JOURNAL_SCHEMA)) as reader:
+async def open_sqlite_journal_reader(path: Path, *, live: bool = False) -> AsyncIterator[SqliteJournalReader]:
+    """The journal in the file ``path``, in which nothing is changed. Nobody may be writing it but, with ``live``, the
+    controller that has it open. Raises as the port does, also when there is no such file."""
+    async with ConnectionThread("journal", partial(open_unchanged, path, JOURNAL_SCHEMA, live=live)) as reader:
         yield SqliteJournalReader(reader)
 
 
@@ -83,7 +86,9 @@ def read_head(connection: sqlite3.Connection) -> Head:
     """The one head."""
     found = connection.execute("SELECT sequence, epoch, journal, ledger FROM head").fetchall()
     if len(found) != 1:
-        raise PortFault(f"the journal has {len(found)} heads")
+        raise damage("journal", f"the journal has {len(found)} heads")
+    if any(type(value) is not kind for value, kind in zip(found[0], _HEAD_TYPES, strict=True)):
+        raise damage("journal", "the journal's head is damaged")
     sequence, epoch, journal, ledger = found[0]
     return Head(sequence=sequence, epoch=epoch, journal=journal, ledger=ledger)
 
@@ -93,13 +98,6 @@ def _read(after: int, limit: int, connection: sqlite3.Connection) -> list[Row]:
         f"SELECT {COLUMNS} FROM row WHERE sequence > ? ORDER BY sequence LIMIT ?", (after, limit)
     ).fetchall()
     return [row_of(columns) for columns in found]
-
-
-def _find(target: str, limit: int, connection: sqlite3.Connection) -> list[Row]:
-    found = connection.execute(
-        f"SELECT {COLUMNS} FROM row WHERE target = ? ORDER BY sequence DESC LIMIT ?", (target, limit)
-    ).fetchall()
-    return [row_of(columns) for columns in reversed(found)]
 
 
 def _page(query: RowQuery, connection: sqlite3.Connection) -> list[Row]:
@@ -123,10 +121,10 @@ def row_of(columns: tuple[Any, ...]) -> Row:
     """The row of a record of :data:`COLUMNS`."""
     # SQLite keeps any type in any column, so a damaged page may well be readable.
     if any(type(value) is not kind for value, kind in zip(columns, _TYPES, strict=True)):
-        raise PortFault(f"row {columns[0]} of the journal is damaged")
+        raise damage("journal", f"row {columns[0]} of the journal is damaged")
     sequence, chain, epoch, wall_ms, action, target, record, previous, hash_ = columns
     if chain not in (Chain.JOURNAL.value, Chain.LEDGER.value):
-        raise PortFault(f"row {sequence} of the journal is damaged")
+        raise damage("journal", f"row {sequence} of the journal is damaged")
     return Row(
         sequence=sequence,
         chain=Chain(chain),

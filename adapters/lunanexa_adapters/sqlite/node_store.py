@@ -7,10 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from lunanexa_adapters.sqlite.connection import ConnectionThread, transaction
+from lunanexa_adapters.sqlite.connection import ConnectionThread, damage, transaction
 from lunanexa_adapters.sqlite.schema import BUSY_MS, Schema, open_store
 from lunanexa_core.ids import AssignmentId
-from lunanexa_ports.errors import PortFault
 from lunanexa_ports.node_store import NodeStore
 
 NODE_STORE_SCHEMA: Final = Schema(
@@ -63,7 +62,7 @@ def _next_start_number(connection: sqlite3.Connection) -> int:
         connection.execute("UPDATE start SET number = number + 1")
         found = connection.execute("SELECT number FROM start").fetchall()
         if len(found) != 1 or type(found[0][0]) is not int:
-            raise PortFault("the node store's counter is damaged")
+            raise damage("node store", "the node store's counter is damaged")
         number: int = found[0][0]
     return number
 
@@ -96,5 +95,5 @@ def _replicas(connection: sqlite3.Connection) -> Mapping[AssignmentId, bytes]:
 
 def _bytes(value: object) -> bytes:
     if not isinstance(value, bytes):
-        raise PortFault("a value of the node store is damaged")
+        raise damage("node store", "a value of the node store is damaged")
     return value

@@ -11,9 +11,8 @@ from click.shell_completion import CompletionItem
 
 from lunanexa_apps.cli.asking import ask_models, ask_operator, entries
 from lunanexa_apps.cli.tools import Tools
+from lunanexa_client import AsyncOperator
 
-_REQUESTS: Final = "/admin/v1/requests?limit=50"
-_KEYS: Final = "/admin/v1/keys"
 _WHERE: Final = ("data_dir", "url", "token_file")
 
 
@@ -25,15 +24,28 @@ def complete_models(ctx: click.Context, _: click.Parameter, incomplete: str) -> 
 
 def complete_workloads(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The newest requests."""
-    document = _quietly(ctx, lambda tools, flags, config: ask_operator(tools, flags, config, "GET", _REQUESTS)[0])
+    document = _quietly(ctx, lambda tools, flags, config: ask_operator(tools, flags, config, AsyncOperator.requests)[0])
     listed = [*entries(document, "open"), *entries(document, "ended")]
     return _begun([request.get("workload") for request in listed], incomplete)
 
 
 def complete_keys(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Keys in force."""
-    document = _quietly(ctx, lambda tools, flags, config: ask_operator(tools, flags, config, "GET", _KEYS)[0])
-    return _begun([key.get("key") for key in entries(document, "data")], incomplete)
+    keys = _quietly(ctx, lambda tools, flags, config: ask_operator(tools, flags, config, AsyncOperator.api_keys)[0])
+    return _begun([key.get("key") for key in keys or ()], incomplete)
+
+
+def complete_nodes(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The fleet's nodes."""
+    nodes = _quietly(ctx, lambda tools, flags, config: ask_operator(tools, flags, config, AsyncOperator.nodes)[0])
+    return _begun([node.get("node") for node in nodes or ()], incomplete)
+
+
+def complete_deployments(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Deployments in force."""
+    found = _quietly(ctx, lambda tools, flags, config: ask_operator(tools, flags, config, AsyncOperator.deployments)[0])
+    specs = [deployment.get("spec") for deployment in found or ()]
+    return _begun([spec.get("deployment") for spec in specs if isinstance(spec, dict)], incomplete)
 
 
 def _quietly(ctx: click.Context, ask: Callable[[Tools, dict[str, str | None], str | None], Any]) -> Any:

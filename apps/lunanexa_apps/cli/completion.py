@@ -6,8 +6,7 @@ from typing import Any, Final
 
 import attrs
 
-from lunanexa_apps.up.plane import parse_json
-from lunanexa_client import StreamEvent
+from lunanexa_client import ProtocolError, StreamEvent
 
 SHORTEST_STREAM_S: Final = 0.005
 """Below that the speed of an answer can't be told from that of this program's reading it."""
@@ -46,7 +45,10 @@ class Transcript:
 
     def take(self, event: StreamEvent) -> str:
         """The text that ``event`` adds; empty for anything else. Odd events are passed over, as clients do."""
-        chunk = parse_json(event.data)
+        try:
+            chunk = event.json()
+        except ProtocolError:
+            return ""
         if not isinstance(chunk, dict):
             return ""
         if isinstance(chunk.get("usage"), dict):

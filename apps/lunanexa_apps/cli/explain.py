@@ -26,7 +26,7 @@ def command(tools: Tools, /, workload: str, config: str | None, output: str, **f
 
     WORKLOAD is the answer's header x-lunanexa-workload-id; `lunanexa requests` lists the last ones.
     """
-    document, _ = ask_operator(tools, flags, config, "GET", f"/admin/v1/requests/{workload}", listed_by="requests")
+    document, _ = ask_operator(tools, flags, config, lambda operator: operator.explain(workload), listed_by="requests")
     if output == JSON:
         print_json(document)
         return

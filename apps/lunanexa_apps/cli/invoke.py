@@ -9,12 +9,14 @@ import attrs
 import click
 import trio
 
+from lunanexa_apps.call_errors import exit_code_of, words_of
+from lunanexa_apps.cli.asking import API_KEY, use_client
 from lunanexa_apps.cli.complete import complete_models
 from lunanexa_apps.cli.completion import Measures, Question, Transcript, result_document
 from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options, settings_or_exit
-from lunanexa_apps.cli.target import fail_with, find_target, refusal_of_error
+from lunanexa_apps.cli.target import fail_with, find_target
 from lunanexa_apps.cli.tools import Tools, fail, printable, wants_color
-from lunanexa_client import AsyncClient, ClientSettings, LunaNexaError, Unavailable
+from lunanexa_client import AsyncClient, LunaNexaError, Unavailable
 from lunanexa_client.errors import ErrorFacts
 from lunanexa_core.outcomes import Outcome
 from lunanexa_core.workload import Dialect
@@ -64,9 +66,9 @@ def command(
     model, prompt = _model_and_prompt(words)
     question = Question(model=model or "", prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature)
     show = _ignore if output == JSON else _show
-    result = tools.run(partial(_ask, tools, target.client_settings(), question, show))
+    result = tools.run(partial(use_client, tools, target.client_settings(), partial(_ask, question, show)))
     if isinstance(result, LunaNexaError):
-        fail_with(target, result, token_name="an API key")
+        fail_with(target, result, token_name=API_KEY)
     _finish(result, output)
 
 
@@ -105,20 +107,10 @@ def _refuse_bytes(*texts: str) -> None:
         raise click.UsageError("an argument is not UTF-8 text") from None
 
 
-async def _ask(
-    tools: Tools, settings: ClientSettings, question: Question, show: Callable[[str], None]
-) -> Answer | LunaNexaError:
-    http = tools.make_http()
-    client = AsyncClient(settings=settings, http=http, ids=tools.make_ids())
-    try:
-        if not question.model:
-            question = attrs.evolve(question, model=await _first_model(client))
-        return await _stream(client, question, show)
-    except LunaNexaError as error:
-        return error
-    finally:
-        with trio.move_on_after(1, shield=True):
-            await http.aclose()
+async def _ask(question: Question, show: Callable[[str], None], client: AsyncClient) -> Answer:
+    if not question.model:
+        question = attrs.evolve(question, model=await _first_model(client))
+    return await _stream(client, question, show)
 
 
 async def _first_model(client: AsyncClient) -> str:
@@ -176,5 +168,4 @@ def _finish(answer: Answer, output: str) -> None:
             click.echo()
         click.echo(click.style(answer.measures.line(), dim=True), err=True, color=wants_color())
     if answer.cut is not None:
-        refusal = refusal_of_error(answer.cut)
-        fail(f"the answer was cut: {refusal.text}", exit_code=refusal.exit_code)
+        fail(f"the answer was cut: {words_of(answer.cut)}", exit_code=exit_code_of(answer.cut))

@@ -4,7 +4,7 @@ through its operator plane, of a stopped one from its data directory."""
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import attrs
 import click
@@ -14,7 +14,7 @@ from lunanexa_apps.cli.asking import print_json
 from lunanexa_apps.cli.journal_file import export_rows, json_line, new_export, verify_file
 from lunanexa_apps.cli.journal_page import row_line, row_page, verifier_page
 from lunanexa_apps.cli.journal_replay import replay_source
-from lunanexa_apps.cli.journal_source import Source, use_source
+from lunanexa_apps.cli.journal_source import Source, TooEarly, use_source
 from lunanexa_apps.cli.journal_verify import Verifier, verify_source
 from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options
 from lunanexa_apps.cli.tools import Tools, fail, write_failure
@@ -109,7 +109,10 @@ def replay(
 ) -> None:
     """Rebuild the state from the rows, and compare it with the live one. Status 1 when they differ."""
     work = partial(replay_source, until=until, version=version("lunanexa"))
-    replayed = use_source(tools, flags, config, work, offline=offline)
+    try:
+        replayed = use_source(tools, flags, config, work, offline=offline)
+    except TooEarly as error:
+        _fail_early(error)
     if output == JSON:
         print_json(replayed.document())
     else:
@@ -136,8 +139,14 @@ def export(
             work = partial(export_rows, file=opened, until=until)
             verifier = use_source(tools, flags, config, work, offline=offline)
             _tell_verified(verifier, output, f"{file} is written")
+    except TooEarly as error:
+        _fail_early(error)
     except OSError as error:
         fail(f"{file}: {error.strerror or error}", hint="name a file that is not there yet, where there is room")
+
+
+def _fail_early(error: TooEarly) -> NoReturn:
+    fail(str(error), hint=f"leave out --until, or name row {error.least} or a later one")
 
 
 def _tell_verified(verifier: Verifier, output: str, success: str) -> None:

@@ -38,10 +38,19 @@ def row_page(row: Row) -> str:
 def verifier_page(verifier: Verifier) -> str:
     """What a verification found."""
     head = verifier.head
+    by_chain = ", ".join(f"{verifier.rows[chain]:,} {chain.value}" for chain in Chain)
     lines = [
-        f"rows     {head.sequence:,} ({', '.join(f'{verifier.rows[chain]:,} {chain.value}' for chain in Chain)})",
+        f"rows     {verifier.rows.total():,} ({by_chain})",
         f"epochs   {verifier.epochs:,}, the last {head.epoch}",
     ]
+    if verifier.after is not None:
+        lines.append(f"after    {verifier.after.sequence:,}, ledger {verifier.after.ledger}")
+    if verifier.point is not None:
+        pruning = verifier.pruning
+        rows = "" if pruning is None else f" ({pruning.count:,} rows)"
+        lines.append(f"pruned   the ledger up to {verifier.point.until:,}{rows}, as row {verifier.point.sequence} says")
+        if pruning is not None and pruning.archive is not None:
+            lines.append(f"archive  {pruning.archive.name} has the last of them")
     if verifier.first_wall_ms is not None and verifier.last_wall_ms is not None:
         lines.append(f"from     {wall_time(verifier.first_wall_ms)} to {wall_time(verifier.last_wall_ms)}")
     return "\n".join([*lines, f"journal  {head.journal}", f"ledger   {head.ledger}"])

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import attrs
 
-from lunanexa_apps.cli.journal_source import Source, rows_until
+from lunanexa_apps.cli.journal_source import Source, by_pruning, check_end, rows_until
 from lunanexa_apps.controller.replay import Replay
+from lunanexa_apps.controller.rows import Pruning
 from lunanexa_core.contract.journal import StateDocument
 from lunanexa_core.events import UnknownEvent
 from lunanexa_core.state_digest import state_digest, table_sizes
@@ -35,11 +37,21 @@ class Replayed:
 
 
 async def replay_source(source: Source, until: int | None, version: str) -> Replayed:
-    """Rebuilds the state after row ``until``, by default after the last one. ``version`` is this program's."""
+    """Rebuilds the state after row ``until``, by default after the last one. ``version`` is this program's. Raises
+    :class:`~lunanexa_apps.cli.journal_source.TooEarly`."""
     live = await source.state()
     last = (await source.head()).sequence if live is None else live.sequence
     end = last if until is None else until
-    replay, problem = Replay(), None
+    return await by_pruning(
+        source, partial(_replay, source, live, end, version), lambda replayed: replayed.problem is not None
+    )
+
+
+async def _replay(
+    source: Source, live: StateDocument | None, end: int, version: str, pruning: Pruning | None
+) -> Replayed:
+    check_end(pruning, end)
+    replay, problem = Replay(pruning=pruning), None
     try:
         async with aclosing(rows_until(source, end)) as rows:
             async for row in rows:

@@ -3,23 +3,23 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
-from urllib.parse import urlencode
+from typing import Final, Protocol, TypeVar
 
 import attrs
-import trio
 
-from lunanexa_apps.cli.asking import OPERATOR_TOKEN
+from lunanexa_apps.cli.asking import OPERATOR_TOKEN, use_client
 from lunanexa_apps.cli.options import settings_or_exit
-from lunanexa_apps.cli.target import fail_refused, fail_unreachable, find_target
+from lunanexa_apps.cli.target import fail_unanswered, fail_with, find_target
 from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, EXIT_UNAVAILABLE, Tools, fail
 from lunanexa_apps.codec import CodecError, structure
+from lunanexa_apps.controller.rows import PRUNED_ACTION, Pruning, pruning_of
 from lunanexa_apps.installation import CONTROLLER_LOCK, STORE
 from lunanexa_apps.journal_pages import RowsPage, rows_page
 from lunanexa_apps.journal_rows import row_of_document
-from lunanexa_apps.up.plane import Plane, PlaneRefusal
+from lunanexa_client import AsyncOperator, Document, LunaNexaError
 from lunanexa_core.contract.journal import HeadDocument, StateDocument
-from lunanexa_core.journal import Head, Row
+from lunanexa_core.events import LEDGER_TARGET
+from lunanexa_core.journal import Head, PrunePoint, Row
 from lunanexa_core.journal_query import PAGE_ROWS_MAX, PageQuery
 from lunanexa_core.outcomes import TABLE, Outcome
 from lunanexa_ports.errors import PortError, PortFault
@@ -28,12 +28,11 @@ from lunanexa_ports.private_files import LockHeld
 
 T = TypeVar("T")
 EXIT_DAMAGED: Final = TABLE[Outcome.INTERNAL].exit_code
-JOURNAL: Final = "/admin/v1/journal"
 
 
 class Source(Protocol):
-    """Rows, and where they end. Raises ``PortError`` (``PortFault`` where a row can't be read), and
-    :class:`SourceRefused` for a controller's refusal."""
+    """Rows, and where they end. Raises ``PortError`` (``PortFault`` where a row can't be read), and ``LunaNexaError``
+    where a controller does not answer or refuses."""
 
     async def head(self) -> Head:
         """Where both chains stand."""
@@ -49,62 +48,42 @@ class StoreDamaged(PortFault):
     """The controller can't read its own store."""
 
 
-class SourceRefused(Exception):
-    """The controller said no."""
-
-    def __init__(self, refusal: PlaneRefusal) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-
-
 @attrs.frozen
 class PlaneSource(Source):
     """A running controller."""
 
-    plane: Plane
+    operator: AsyncOperator
 
     async def head(self) -> Head:
-        told = await self._ask(HeadDocument, "/head")
+        told = await _told(HeadDocument, self.operator.journal_head())
         return Head(sequence=told.sequence, epoch=told.epoch, journal=told.journal, ledger=told.ledger)
 
     async def page(self, query: PageQuery) -> RowsPage:
-        asked = {
-            "limit": query.limit,
-            "cursor": query.cursor,
-            "order": "newest" if query.newest_first else "oldest",
-            "chain": None if query.chain is None else query.chain.value,
-            "action": query.action,
-            "target": query.target,
-            "actor": query.actor,
-        }
-        given = {name: value for name, value in asked.items() if value is not None}
-        document = await self._document(f"?{urlencode(given)}")
+        page = await _answer(self.operator.journal_page(query))
         try:
-            cursor = document["next_cursor"]
-            return RowsPage(
-                rows=tuple(row_of_document(row) for row in document["data"]),
-                cursor=None if cursor is None else int(cursor),
-                head=int(document["head"]),
-            )
-        except (CodecError, KeyError, TypeError, ValueError) as error:
+            rows = tuple(row_of_document(dict(row)) for row in page.items)
+        except CodecError as error:
             raise PortFault(f"the answer is no page of rows ({error})") from None
+        return RowsPage(rows=rows, cursor=page.next_cursor, head=page.head)
 
     async def state(self) -> StateDocument | None:
-        return await self._ask(StateDocument, "/state")
+        return await _told(StateDocument, self.operator.journal_state())
 
-    async def _ask(self, kind: type[T], path: str) -> T:
-        try:
-            return structure(kind, await self._document(path))
-        except CodecError as error:
-            raise PortFault(f"the answer is not a controller's ({error})") from None
 
-    async def _document(self, path: str) -> Any:
-        answer = await self.plane.ask("GET", JOURNAL + path)
-        if isinstance(answer, PlaneRefusal):
-            if answer.code == Outcome.INTERNAL.value:
-                raise StoreDamaged(answer.message)
-            raise SourceRefused(answer)
-        return answer
+async def _told(kind: type[T], document: Awaitable[Document]) -> T:
+    try:
+        return structure(kind, await _answer(document))
+    except CodecError as error:
+        raise PortFault(f"the answer is not a controller's ({error})") from None
+
+
+async def _answer(asked: Awaitable[T]) -> T:
+    try:
+        return await asked
+    except LunaNexaError as error:
+        if error.outcome is Outcome.INTERNAL:
+            raise StoreDamaged(error.message) from None
+        raise
 
 
 @attrs.frozen
@@ -143,6 +122,39 @@ async def rows_until(source: Source, until: int) -> AsyncGenerator[Row, None]:
         cursor = page.cursor
 
 
+class TooEarly(Exception):
+    """Rows up to there say nothing any more: the ledger was pruned later. ``least``: the first row that does."""
+
+    def __init__(self, point: PrunePoint) -> None:
+        super().__init__(f"the ledger is pruned up to row {point.until}: what was before is gone")
+        self.least = point.sequence
+
+
+async def by_pruning(source: Source, work: Callable[[Pruning | None], Awaitable[T]], failed: Callable[[T], bool]) -> T:
+    """What ``work`` makes of the rows, given by what the ledger was pruned last. When it failed and the ledger has been
+    pruned meanwhile, it begins again."""
+    pruning = await _newest_pruning(source)
+    while failed(result := await work(pruning)):
+        before, pruning = pruning, await _newest_pruning(source)
+        if pruning == before:
+            break
+    return result
+
+
+def check_end(pruning: Pruning | None, end: int) -> None:
+    """Raises :class:`TooEarly` where rows up to ``end`` can't be read by ``pruning``."""
+    if pruning is not None and end < pruning.point.sequence:
+        raise TooEarly(pruning.point)
+
+
+async def _newest_pruning(source: Source) -> Pruning | None:
+    try:
+        page = await source.page(PageQuery(limit=1, target=LEDGER_TARGET, action=PRUNED_ACTION))
+        return pruning_of(page.rows[0]) if page.rows else None
+    except PortFault:
+        return None  # Who goes through the rows comes to the one that can't be read.
+
+
 def use_source(
     tools: Tools,
     flags: dict[str, str | None],
@@ -159,23 +171,16 @@ def _from_plane(
     tools: Tools, flags: dict[str, str | None], config: str | None, work: Callable[[Source], Awaitable[T]]
 ) -> T:
     target = find_target(tools, settings_or_exit(flags, config))
-
-    async def ask() -> T:
-        http = tools.make_http()
-        try:
-            return await work(PlaneSource(target.operator_plane(http)))
-        finally:
-            with trio.move_on_after(1, shield=True):
-                await http.aclose()
-
+    settings = target.operator_settings()
     try:
-        return tools.run(ask)
-    except SourceRefused as error:
-        fail_refused(target, error.refusal, token_name=OPERATOR_TOKEN)
+        found = tools.run(partial(use_client, tools, settings, lambda client: work(PlaneSource(client.operator))))
     except StoreDamaged as error:
         fail(str(error), hint="find out how far it is good: lunanexa journal verify", exit_code=EXIT_DAMAGED)
-    except PortError as error:
-        fail_unreachable(target, error)
+    except PortFault as error:
+        fail_unanswered(target, error)
+    if isinstance(found, LunaNexaError):
+        fail_with(target, found, token_name=OPERATOR_TOKEN)
+    return found
 
 
 def _from_store(

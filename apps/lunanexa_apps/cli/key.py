@@ -10,11 +10,11 @@ from lunanexa_apps.cli.asking import ask_operator, print_json
 from lunanexa_apps.cli.complete import complete_keys
 from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options
 from lunanexa_apps.cli.tools import Tools, wants_color
+from lunanexa_client import AsyncOperator
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.ids import is_identifier
 from lunanexa_core.workload import DataClass, Priority
 
-KEYS: Final = "/admin/v1/keys"
 _UNIT_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"([0-9]{1,9})([smhd])")
 
@@ -113,7 +113,7 @@ def create(
     }
     document |= {} if priority_max is None else {"priority_max": priority_max}
     document |= {} if data_class_max is None else {"data_class_max": data_class_max}
-    made, _ = ask_operator(tools, flags, config, "POST", KEYS, document)
+    made, _ = ask_operator(tools, flags, config, lambda operator: operator.create_api_key(document))
     if output == JSON:
         print_json(made)
         return
@@ -126,9 +126,9 @@ def create(
 @_common
 def list_keys(tools: Tools, /, config: str | None, output: str, **flags: str | None) -> None:
     """List the keys in force, with their limits and their use."""
-    found, _ = ask_operator(tools, flags, config, "GET", KEYS)
+    found, _ = ask_operator(tools, flags, config, AsyncOperator.api_keys)
     if output == JSON:
-        print_json(found)
+        print_json({"data": found})
     else:
         from lunanexa_apps.cli.key_page import keys_page
         from lunanexa_apps.cli.pages import page_console
@@ -141,7 +141,7 @@ def list_keys(tools: Tools, /, config: str | None, output: str, **flags: str | N
 @_common
 def show(tools: Tools, /, key: str, config: str | None, output: str, **flags: str | None) -> None:
     """Show one key: its limits, what is left of them, and what was used."""
-    found, _ = ask_operator(tools, flags, config, "GET", f"{KEYS}/{key}", listed_by="key list")
+    found, _ = ask_operator(tools, flags, config, lambda operator: operator.api_key(key), listed_by="key list")
     if output == JSON:
         print_json(found)
     else:
@@ -156,7 +156,7 @@ def show(tools: Tools, /, key: str, config: str | None, output: str, **flags: st
 @_common
 def revoke(tools: Tools, /, key: str, config: str | None, output: str, **flags: str | None) -> None:
     """Revoke a key: its next request is refused, and what it has in progress ends."""
-    answer, _ = ask_operator(tools, flags, config, "DELETE", f"{KEYS}/{key}", listed_by="key list")
+    answer, _ = ask_operator(tools, flags, config, lambda operator: operator.revoke_api_key(key), listed_by="key list")
     if output == JSON:
         print_json(answer)
     else:

@@ -1,5 +1,6 @@
 """Documents of keys as pages for people."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,16 +10,14 @@ from rich.table import Table
 from rich.text import Text
 
 from lunanexa_apps.cli.cells import WIDE, cut_columns, table, word
+from lunanexa_client import Document
 
 _NONE = "-"
 
 
-def keys_page(document: Any) -> RenderableType:
+def keys_page(keys: Sequence[Document]) -> RenderableType:
     """All keys, a line each."""
-    keys = [key for key in document.get("data", ()) if isinstance(key, dict)] if isinstance(document, dict) else []
-    if not keys:
-        return Text("there are no keys", style="dim")
-    return KeysTable(keys)
+    return KeysTable(keys) if keys else Text("there are no keys", style="dim")
 
 
 @attrs.frozen
@@ -26,7 +25,7 @@ class KeysTable:
     """Keys, a line each. The identifier is whole on every screen, to be copied; a narrow one does without limits,
     expiry and tokens, which ``key show`` tells."""
 
-    keys: list[dict[str, Any]]
+    keys: Sequence[Document]
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> list[RenderableType]:
         wide = options.max_width >= WIDE
@@ -81,19 +80,19 @@ def key_page(key: Any) -> Table:
     return page
 
 
-def _state(key: dict[str, Any]) -> Text:
+def _state(key: Document) -> Text:
     state = word(key.get("state"))
     return Text(state, style={"active": "green", "expired": "red"}.get(state, ""))
 
 
-def _models(key: dict[str, Any]) -> str:
+def _models(key: Document) -> str:
     aliases = key.get("aliases")
     if not isinstance(aliases, list):
         return _NONE
     return ", ".join(word(alias) for alias in aliases) or "all"
 
 
-def _limits(key: dict[str, Any]) -> str:
+def _limits(key: Document) -> str:
     """Those that it has."""
     limits = {
         "concurrency": "at once",
@@ -107,7 +106,7 @@ def _limit(value: object) -> str:
     return "any number" if value is None else word(value)
 
 
-def _left(window: dict[str, Any]) -> str:
+def _left(window: Document) -> str:
     if not window:
         return "not limited"
     reset_ms = window.get("reset_ms")

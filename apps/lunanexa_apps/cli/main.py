@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from lunanexa_adapters.postgres.journal import PostgresJournal
+    from lunanexa_apps.cli.tools import BackupTools
     from lunanexa_ports.children import Children
     from lunanexa_ports.http_client import HttpClient
     from lunanexa_ports.ids import IdSource
@@ -26,8 +28,12 @@ COMMANDS: Final = {
     "invoke": ("lunanexa_apps.cli.invoke", "Ask a model, and stream its answer."),
     "requests": ("lunanexa_apps.cli.requests", "List requests in progress and the last that ended."),
     "explain": ("lunanexa_apps.cli.explain", "Tell why a request went where it went."),
+    "node": ("lunanexa_apps.cli.node", "List, show, cordon, activate, drain and retire nodes."),
+    "deployment": ("lunanexa_apps.cli.deployment", "Plan, apply, list, show, scale and delete deployments."),
     "key": ("lunanexa_apps.cli.key", "Make, list, show and revoke API keys."),
     "journal": ("lunanexa_apps.cli.journal", "Verify, follow, show, replay and export journal and ledger."),
+    "backup": ("lunanexa_apps.cli.backup", "Make, verify and restore a backup of the store."),
+    "recovery": ("lunanexa_apps.cli.recovery", "Look at a store that lost its newest rows, and go on with it."),
     "check-config": ("lunanexa_apps.cli.check_config", "Show the settings in force and where each comes from."),
     "completion": ("lunanexa_apps.cli.shell_completion", "Print the completion script of a shell."),
     "version": ("lunanexa_apps.cli.version", "Show the version."),
@@ -50,6 +56,7 @@ class LazyGroup(click.Group):
             make_children=_make_children,
             make_files=_make_files,
             open_journal=_open_journal,
+            make_backup_tools=_make_backup_tools,
         )
         return super().make_context(info_name, args, parent, **{"obj": tools, **extra})
 
@@ -107,6 +114,33 @@ def _open_journal(path: str) -> "AbstractAsyncContextManager[JournalReader]":
     from lunanexa_adapters.sqlite.journal_reader import open_sqlite_journal_reader
 
     return open_sqlite_journal_reader(Path(path))
+
+
+def _make_backup_tools() -> "BackupTools":
+    from pathlib import Path
+
+    from lunanexa_adapters.crypto.signing import Ed25519Signer, Ed25519Verifier
+    from lunanexa_adapters.sqlite.journal import open_sqlite_journal
+    from lunanexa_adapters.sqlite.journal_reader import open_sqlite_journal_reader
+    from lunanexa_adapters.system.clock import SystemClock
+    from lunanexa_apps.cli.tools import BackupTools
+
+    return BackupTools(
+        clock=SystemClock(),
+        verifier=Ed25519Verifier(),
+        read_signer=lambda path: Ed25519Signer.load_or_create(Path(path)),
+        read_file=lambda path: open_sqlite_journal_reader(Path(path), live=True),
+        read_database=_open_database,
+        fill_file=lambda path: open_sqlite_journal(Path(path)),
+        fill_database=_open_database,
+    )
+
+
+def _open_database(url: str) -> "AbstractAsyncContextManager[PostgresJournal]":
+    from lunanexa_adapters.postgres.address import parse_address
+    from lunanexa_adapters.postgres.journal import open_postgres_journal
+
+    return open_postgres_journal(parse_address(url), accept_lost_tail=True)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -33,6 +33,13 @@ def config_option(function: F) -> F:
     return click.option("--config", metavar="FILE", shell_complete=complete_place, help=text)(function)
 
 
+def operator_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of every command that asks the operator plane; it gets its tools first."""
+    metavar = {"data_dir": "DIR", "url": "URL", "token_file": "FILE"}
+    options = setting_options("data_dir", "url", "token_file", metavar=metavar)
+    return options(config_option(output_option(click.pass_obj(function))))
+
+
 def complete_place(_: click.Context, option: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Folders and files are the shell's to offer; of other values nothing is known."""
     place = _PLACES.get(str(option.metavar))

@@ -18,7 +18,7 @@ def command(tools: Tools, /, limit: int, config: str | None, output: str, **flag
 
     `lunanexa explain WORKLOAD` tells of one of them why it went where it went.
     """
-    document, _ = ask_operator(tools, flags, config, "GET", f"/admin/v1/requests?limit={limit}")
+    document, _ = ask_operator(tools, flags, config, lambda operator: operator.requests(limit=limit))
     if output == JSON:
         print_json(document)
         return

@@ -5,6 +5,7 @@ import click
 from lunanexa_apps.cli.asking import ask_operator, print_json
 from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options
 from lunanexa_apps.cli.tools import Tools
+from lunanexa_client import AsyncOperator
 
 
 @click.command("status")
@@ -18,7 +19,7 @@ def command(tools: Tools, /, config: str | None, output: str, **flags: str | Non
     It asks the controller of this machine (its data directory is known), or the one that LUNANEXA_URL names,
     with the operator token in LUNANEXA_TOKEN.
     """
-    document, target = ask_operator(tools, flags, config, "GET", "/admin/v1/status")
+    document, target = ask_operator(tools, flags, config, AsyncOperator.status)
     if output == JSON:
         print_json(document)
         return

@@ -8,16 +8,22 @@ from rich.text import Text
 
 from lunanexa_apps.cli.asking import entries
 from lunanexa_apps.cli.cells import cell, duration, table, word
+from lunanexa_apps.cli.recovery_page import reason_line
 from lunanexa_apps.cli.request_pages import EndedTable
 from lunanexa_apps.cli.tools import printable
 from lunanexa_apps.up.status_view import describe_exit, not_placed
+from lunanexa_client import Document
 
 RECEIPTS_SHOWN: Final = 10
 
 
-def status_page(document: dict[str, Any], url: str) -> Group:
+def status_page(document: Document, url: str) -> Group:
     """The whole page."""
     parts: list[RenderableType] = [_headline(document, url), Text()]
+    parts += _recovery(document)
+    alerts = entries(document, "alerts")
+    parts += [Text(f"alert: {word(alert.get('message'))}", style="bold red") for alert in alerts]
+    parts += [Text()] if alerts else []
     nodes, deployments = entries(document, "nodes"), entries(document, "deployments")
     parts += [_nodes(nodes) if nodes else Text("no node has enrolled yet", style="dim"), Text()]
     parts += [_deployments(deployments) if deployments else Text("nothing is deployed", style="dim"), Text()]
@@ -32,13 +38,24 @@ def status_page(document: dict[str, Any], url: str) -> Group:
     return Group(*parts)
 
 
-def _headline(document: dict[str, Any], url: str) -> Text:
+def _headline(document: Document, url: str) -> Text:
     line = Text.assemble(("LunaNexa ", "bold"), cell(document.get("version")), ("  at ", "dim"), url)
     line.append(f"  cluster {word(document.get('cluster'))}", "dim")
     line.append(f"  epoch {word(document.get('epoch'))}, sequence {word(document.get('sequence'))}", "dim")
+    if document.get("leading") is False:
+        line.append(f"  standby: {word(document.get('leader') or 'no controller')} leads", "bold yellow")
     if document.get("draining"):
         line.append("  draining: nothing new is admitted", "bold yellow")
     return line
+
+
+def _recovery(document: Document) -> list[RenderableType]:
+    reasons = entries(document, "recovering")
+    if not reasons:
+        return []
+    lines = [Text("RECOVERING: nothing is served before you say go", style="bold red")]
+    lines += [Text(f"  {printable(reason_line(reason))}", style="red") for reason in reasons]
+    return [*lines, Text("  next: lunanexa recovery plan", style="bold"), Text()]
 
 
 def _nodes(nodes: list[dict[str, Any]]) -> Table:
@@ -46,12 +63,20 @@ def _nodes(nodes: list[dict[str, Any]]) -> Table:
     for node in nodes:
         found.add_row(
             cell(node.get("node")),
-            cell(node.get("state")),
+            _state(node),
             duration(node.get("heartbeat_age_ms"), " ago"),
             _memory(node.get("available_mib"), node.get("total_mib")),
             cell(node.get("agent_version")),
         )
     return found
+
+
+def _state(node: dict[str, Any]) -> Text:
+    """What it is, and what an operator wants of it, where that is not the usual."""
+    if node.get("retired"):
+        return Text("retired", style="dim")
+    state, directive = cell(node.get("state")), node.get("directive", "active")
+    return state if directive == "active" else state.append(f", {word(directive)}", "yellow")
 
 
 def _deployments(deployments: list[dict[str, Any]]) -> Table:
@@ -121,7 +146,8 @@ def _usage(usage: Any) -> Text:
         return Text("no usage yet", style="dim")
     counts = ", ".join(f"{word(usage.get(name))} {name}" for name in ("succeeded", "failed", "cancelled"))
     tokens = f"{word(usage.get('input_tokens'))} tokens in, {word(usage.get('output_tokens'))} out"
-    return Text.assemble(("USAGE  ", "bold"), f"{word(usage.get('requests'))} requests ({counts}); {tokens}")
+    requests = "1 request" if usage.get("requests") == 1 else f"{word(usage.get('requests'))} requests"
+    return Text.assemble(("USAGE  ", "bold"), f"{requests} ({counts}); {tokens}")
 
 
 def _memory(available: object, total: object) -> Text:

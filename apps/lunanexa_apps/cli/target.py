@@ -1,22 +1,24 @@
 """Which controller a command talks to, and with which token: the one named, else this machine's own."""
 
 import shlex
-from typing import NoReturn
+from typing import Final, NoReturn
 
 import attrs
 
+from lunanexa_apps.call_errors import exit_code_of, unanswered, words_of
 from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_UNAVAILABLE, Tools, fail
 from lunanexa_apps.installation import read_address, read_installation
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.settings import Loaded, SourceKind
 from lunanexa_apps.up.configuration import CommandSettings
-from lunanexa_apps.up.plane import Plane, PlaneRefusal
-from lunanexa_client import ClientSettings, ConnectionFailed, LunaNexaError, ProtocolError, Retries
+from lunanexa_client import ClientSettings, LunaNexaError, ProtocolError, Retries
 from lunanexa_client.address import Address
 from lunanexa_core.drivers.specification import parse_engine_url
 from lunanexa_core.outcomes import Outcome
 from lunanexa_ports.errors import PortError
-from lunanexa_ports.http_client import HttpClient, HttpUnreachable
+from lunanexa_ports.http_client import HttpUnreachable
+
+OPERATOR_DEADLINE_MS: Final = 15_000
 
 
 @attrs.frozen(kw_only=True)
@@ -33,14 +35,19 @@ class Target:
     def url(self) -> str:
         return f"http://{HostPort(self.host, self.port)}"
 
-    def operator_plane(self, http: HttpClient) -> Plane:
-        return Plane(http=http, host=self.host, port=self.port, token=self.operator_token)
-
     def client_settings(self) -> ClientSettings:
-        """A person waits: what is refused now is told now. Ends the program when the key is none."""
+        """With the API key. Ends the program when it can't be one."""
+        return self._settings(self.api_key)
+
+    def operator_settings(self) -> ClientSettings:
+        """With the operator token, for answers that nothing delays. Ends the program when it can't be one."""
+        return attrs.evolve(self._settings(self.operator_token), deadline_ms=OPERATOR_DEADLINE_MS, grace_ms=0)
+
+    def _settings(self, token: str | None) -> ClientSettings:
         address = Address(host=self.host, port=self.port, tls=False)
         try:
-            return ClientSettings(address=address, api_key=self.api_key, retries=Retries(max_retries=0))
+            # A person waits: what is refused now is told now.
+            return ClientSettings(address=address, api_key=token, retries=Retries(max_retries=0))
         except ValueError as error:
             fail(str(error), hint="check LUNANEXA_TOKEN", exit_code=EXIT_CONFIG)
 
@@ -79,33 +86,27 @@ def _own(tools: Tools, settings: CommandSettings) -> Target:
     )
 
 
-def fail_unreachable(target: Target, error: Exception) -> NoReturn:
-    """Ends the program: nothing usable answers."""
-    hint = "check LUNANEXA_URL" if target.data_dir is None else f"start it: {_command(target, 'up')}"
-    if isinstance(error, HttpUnreachable) or isinstance(error.__cause__, HttpUnreachable):
-        fail(f"no controller answers at {target.url}", hint=hint, exit_code=EXIT_UNAVAILABLE)
-    fail(f"{target.url}: {error}", hint=hint, exit_code=EXIT_UNAVAILABLE)
-
-
-def fail_refused(target: Target, refusal: PlaneRefusal, *, token_name: str, listed_by: str | None = None) -> NoReturn:
+def fail_with(target: Target, error: LunaNexaError, *, token_name: str, listed_by: str | None = None) -> NoReturn:
     """Ends the program with the controller's own message and what helps. ``listed_by`` is the command that shows the
     things of which this one is not there."""
-    advice = _advice(target, refusal.code, token_name)
-    if refusal.code == Outcome.NOT_FOUND.value and listed_by is not None:
-        advice = f"see what there is: {_command(target, listed_by)}"
-    fail(refusal.text, hint=advice, exit_code=refusal.exit_code)
+    # A controller gives each of its answers an identifier.
+    if unanswered(error) or (error.status is not None and error.request_id is None):
+        fail_unanswered(target, error)
+    advice = _advice(target, error.code, token_name)
+    if error.outcome is Outcome.NOT_FOUND and listed_by is not None:
+        advice = f"see what there is: {command_of(target, listed_by)}"
+    fail(words_of(error), hint=advice, exit_code=exit_code_of(error))
 
 
-def fail_with(target: Target, error: LunaNexaError, *, token_name: str) -> NoReturn:
-    """Ends the program as the error of a call wants it."""
-    if isinstance(error, ConnectionFailed | ProtocolError):
-        fail_unreachable(target, error)
-    fail_refused(target, refusal_of_error(error), token_name=token_name)
-
-
-def refusal_of_error(error: LunaNexaError) -> PlaneRefusal:
-    """What it says, as the operator plane's refusals say it."""
-    return PlaneRefusal(status=error.status or 0, code=error.code, message=error.message, param=error.param)
+def fail_unanswered(target: Target, error: Exception) -> NoReturn:
+    """Ends the program: nothing usable answers."""
+    hint = "check LUNANEXA_URL" if target.data_dir is None else f"start it: {command_of(target, 'up')}"
+    message = f"{target.url}: {error}"
+    if isinstance(error, ProtocolError) or (isinstance(error, LunaNexaError) and error.status is not None):
+        message = f"{target.url}: what answers is not a controller's ({error})"
+    elif isinstance(error.__cause__, HttpUnreachable):
+        message = f"no controller answers at {target.url}"
+    fail(message, hint=hint, exit_code=EXIT_UNAVAILABLE)
 
 
 def _advice(target: Target, code: str, token_name: str) -> str | None:
@@ -115,18 +116,20 @@ def _advice(target: Target, code: str, token_name: str) -> str | None:
                 return f"set LUNANEXA_TOKEN to {token_name}"
             return "another installation answers at that address; see lunanexa up's output for its data directory"
         case Outcome.MODEL_NOT_FOUND.value:
-            return f"see what is served: {_command(target, 'models')}"
+            return f"see what is served: {command_of(target, 'models')}"
         case Outcome.STORE_UNAVAILABLE.value:
             return "see that its disk has room and can be written; its log says more"
+        case Outcome.NOT_LEADER.value:
+            return f"see which one leads: {command_of(target, 'status')}"
         case Outcome.DRAINING.value:
             return "it is stopping; start it again: lunanexa up"
         case Outcome.STARTING.value | Outcome.NO_CAPACITY.value | Outcome.NO_PLACEMENT.value:
-            return f"see what is not ready: {_command(target, 'status')}"
+            return f"see what is not ready: {command_of(target, 'status')}"
         case _:
             return None
 
 
-def _command(target: Target, name: str) -> str:
+def command_of(target: Target, name: str) -> str:
     """To be pasted; a controller that was found by its URL is found again the same way."""
     where = "" if target.data_dir is None else f" --data-dir {shlex.quote(target.data_dir)}"
     return f"lunanexa {name}{where}"

@@ -9,10 +9,13 @@ import attrs
 import click
 
 from lunanexa_ports.children import Children
+from lunanexa_ports.clock import Clock
 from lunanexa_ports.http_client import HttpClient
 from lunanexa_ports.ids import IdSource
 from lunanexa_ports.journal import JournalReader
+from lunanexa_ports.journal_upkeep import JournalUpkeep
 from lunanexa_ports.private_files import PrivateFiles
+from lunanexa_ports.signing import Signer, Verifier
 
 T = TypeVar("T")
 
@@ -31,6 +34,22 @@ class Run(Protocol):
 
 
 @attrs.frozen(kw_only=True)
+class BackupTools:
+    """What making and restoring backups needs of the world."""
+
+    clock: Clock
+    verifier: Verifier
+    read_signer: Callable[[str], Signer]
+    """The key in the PEM file that is named, which is there."""
+    read_file: Callable[[str], AbstractAsyncContextManager[JournalReader]]
+    """The store in that file, which a controller may have open."""
+    read_database: Callable[[str], AbstractAsyncContextManager[JournalReader]]
+    """The store at that URL."""
+    fill_file: Callable[[str], AbstractAsyncContextManager[JournalUpkeep]]
+    fill_database: Callable[[str], AbstractAsyncContextManager[JournalUpkeep]]
+
+
+@attrs.frozen(kw_only=True)
 class Tools:
     """Makers of adapters, called only by the command that needs them, so that the others start fast."""
 
@@ -42,6 +61,7 @@ class Tools:
     """For the folder that is named."""
     open_journal: Callable[[str], AbstractAsyncContextManager[JournalReader]]
     """The store in the file that is named, for reading; nobody may be writing it."""
+    make_backup_tools: Callable[[], BackupTools]
 
 
 def fail(message: str, *, hint: str | None = None, details: tuple[str, ...] = (), exit_code: int = 1) -> NoReturn:

@@ -49,6 +49,7 @@ _METAVARS: Final = {
     "data_dir": "DIR",
     "listen": "HOST:PORT",
     "store": "URL",
+    "standby": "URL",
     "model": "FILE",
     "engine": "NAME",
     "engine_binary": "PATH",
@@ -64,6 +65,9 @@ _METAVARS: Final = {
     "body_limit_bytes": "N",
     "retain_ms_max": "N",
     "retain_bytes_max": "N",
+    "ledger_keep_receipts": "N",
+    "ledger_keep_days": "N",
+    "ledger_archive": "on|off",
     "log_level": "LEVEL",
     "log_format": "FORMAT",
 }

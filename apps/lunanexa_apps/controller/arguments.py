@@ -11,6 +11,7 @@ from lunanexa_apps.setting_kinds import NotOfThisKind, StoreAddress, StoreUrl
 from lunanexa_apps.settings import variable_of
 from lunanexa_core.policy import RETAIN_BYTES_MAX, Policy
 
+LEASE_LEAST_MS: Final = 1_000
 STORE_VARIABLE: Final = variable_of("store")
 
 
@@ -21,6 +22,8 @@ class ControllerArguments:
     data_dir: Path
     store: StoreUrl | None
     """``None``: the file in the data directory."""
+    accept_lost_tail: bool
+    """Of a database whose replica may be promoted without the newest rows."""
     host: str
     port: int
     policy: Policy
@@ -28,6 +31,8 @@ class ControllerArguments:
     body_limit_bytes: int | None
     """One limit for all dialects; ``None``: the edge's own, by dialect."""
     retain_bytes_max: int
+    ledger_archive: bool
+    """Whether rows that leave the ledger are kept in files."""
     drain_ms: int
     log_format: str
     verbose: bool
@@ -46,13 +51,18 @@ def parse_arguments(arguments: list[str], environment: Mapping[str, str]) -> Con
     return ControllerArguments(
         data_dir=found.data_dir,
         store=store,
+        accept_lost_tail=found.accept_lost_tail,
         host=host,
         port=port,
         policy=Policy(
+            lease_ms=found.lease_ms,
             queue_requests_max=found.queue_requests_max,
             queue_wait_ms=found.queue_wait_ms,
             retain_ms_max=found.retain_ms_max,
+            ledger_keep_receipts=found.ledger_keep_receipts,
+            ledger_keep_ms=found.ledger_keep_days * 86_400_000,
         ),
+        ledger_archive=found.ledger_archive == "on",
         retain_bytes_max=found.retain_bytes_max,
         deadline_ms=found.default_deadline_ms,
         body_limit_bytes=found.body_limit_bytes,
@@ -73,6 +83,18 @@ def _parser() -> argparse.ArgumentParser:
         type=_store,
         metavar="URL",
         help=f"PostgreSQL database for the journal: postgresql://USER@HOST/DATABASE; also {STORE_VARIABLE}",
+    )
+    parser.add_argument(
+        "--accept-lost-tail",
+        action="store_true",
+        help="use a database with asynchronous replicas: what was acknowledged last may be lost with its server",
+    )
+    parser.add_argument(
+        "--lease-ms",
+        type=_at_least(LEASE_LEAST_MS),
+        default=defaults.lease_ms,
+        metavar="MS",
+        help="a leader that the database was not told of for so long is succeeded; the same for all controllers",
     )
     parser.add_argument(
         "--listen", type=_address, default=("127.0.0.1", 8400), metavar="HOST:PORT", help="default 127.0.0.1:8400"
@@ -113,12 +135,36 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="room for all kept answers together",
     )
+    _add_ledger_options(parser, defaults)
     parser.add_argument(
         "--drain-ms", type=_at_least(0), default=30_000, metavar="MS", help="how long a stop waits for requests"
     )
     parser.add_argument("--log-format", choices=("auto", "json", "human"), default="auto")
     parser.add_argument("-v", "--verbose", action="store_true", help="log debug messages too")
     return parser
+
+
+def _add_ledger_options(parser: argparse.ArgumentParser, defaults: Policy) -> None:
+    parser.add_argument(
+        "--ledger-keep-receipts",
+        type=_at_least(0),
+        default=defaults.ledger_keep_receipts,
+        metavar="N",
+        help="receipts that stay in the ledger; 0: any number",
+    )
+    parser.add_argument(
+        "--ledger-keep-days",
+        type=_at_least(0),
+        default=defaults.ledger_keep_ms // 86_400_000,
+        metavar="N",
+        help="days that they stay there; 0: for any time",
+    )
+    parser.add_argument(
+        "--ledger-archive",
+        choices=("on", "off"),
+        default="on",
+        help="whether what leaves the ledger is kept in files of the data directory",
+    )
 
 
 def _store(text: str) -> StoreUrl:

@@ -6,7 +6,8 @@ from types import MappingProxyType
 
 import trio
 
-from lunanexa_apps.controller.kernel import STORE_DOWN, Kernel
+from lunanexa_apps.controller.batches import STORE_DOWN
+from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.ledger import find_receipt
 from lunanexa_core.admission.admit import ACTIVE, authorise
 from lunanexa_core.admission.grants import may_use
@@ -99,7 +100,8 @@ class KernelDispatch(Dispatch):
         return self._kernel.policy.session_lease_ms
 
     async def authenticate(self, key_digest: str) -> Refusal | None:
-        key = authorise(self._kernel.state, key_digest, Role.INFERENCE, self._kernel.now())
+        refusal = self._kernel.suspended()  # First: a controller without a store knows no key, and nobody's is wrong.
+        key = refusal or authorise(self._kernel.state, key_digest, Role.INFERENCE, self._kernel.now())
         return key if isinstance(key, Refusal) else None
 
     async def admit(self, request: WorkloadRequest) -> Admitted | Repeated | Refusal:
@@ -157,7 +159,7 @@ class KernelDispatch(Dispatch):
 
     async def models(self, key_digest: str) -> tuple[ModelCard, ...] | Refusal:
         kernel, now = self._kernel, self._kernel.now()
-        key = authorise(kernel.state, key_digest, Role.INFERENCE, now)
+        key = kernel.suspended() or authorise(kernel.state, key_digest, Role.INFERENCE, now)
         if isinstance(key, Refusal):
             return key
         if not kernel.store_ok:

@@ -52,7 +52,7 @@ class Inbox:
         self._asked: dict[int, Slot] = {}
         self._room = {True: trio.Semaphore(LINE_MAX), False: trio.Semaphore(LINE_MAX)}
         self._arrived = trio.Event()
-        self._closed = False
+        self.closed = False
 
     async def ask(self, command: Command, actor: str) -> Answer:
         """Waits for room, then for the answer. Once there was room, cancellation waits for the answer:
@@ -61,7 +61,7 @@ class Inbox:
         room = self._room[urgent]
         await room.acquire()
         try:
-            if self._closed:
+            if self.closed:
                 raise PortUnavailable("the kernel is gone")
             slot = Slot(command, actor)
             self._asked[id(slot)] = slot
@@ -98,11 +98,15 @@ class Inbox:
         self._urgent.extendleft(reversed(urgent))
         return [slot for slot in slots if slot not in urgent]
 
-    def close(self) -> None:
-        """Answers everything that was asked and not answered, in a batch or not; nothing is taken any more."""
-        self._closed = True
+    def refuse_all(self, answer: Answer | None) -> None:
+        """Answers everything that was asked and not answered, in a batch or not."""
         for slot in self._asked.values():
             if not slot.done.is_set():
-                slot.reply(None)
+                slot.reply(answer)
         self._urgent.clear()
         self._ordinary.clear()
+
+    def close(self) -> None:
+        """Answers all, and takes nothing any more."""
+        self.closed = True
+        self.refuse_all(None)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from lunanexa_apps.codec import unstructure
 from lunanexa_apps.controller.authority import find_operator
 from lunanexa_apps.controller.kernel import Kernel
-from lunanexa_apps.controller.ledger import find_receipt
+from lunanexa_apps.controller.ledger import find_receipt, where_it_begins
 from lunanexa_apps.controller.status import receipt_document
 from lunanexa_core.admission.queue import places_of
 from lunanexa_core.canonical import JsonValue
@@ -55,7 +55,8 @@ class KernelInsight(Insight):
         except PortUnavailable:
             return Refusal(outcome=Outcome.STORE_UNAVAILABLE, message="The store can't be read at the moment.")
         if underway is None and record is None:
-            return Refusal(outcome=Outcome.NOT_FOUND, message=f"There is no request {workload[:256]!r}.")
+            hint = where_it_begins(self._kernel)
+            return Refusal(outcome=Outcome.NOT_FOUND, message=f"There is no request {workload[:256]!r}.{hint}")
         decision = self._kernel.observed.decisions.get(name)
         return {
             "open": None if underway is None else self._underway(underway, self._places()),

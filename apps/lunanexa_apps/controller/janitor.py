@@ -8,12 +8,14 @@ from lunanexa_core.commands import Reconcile, Tick
 from lunanexa_core.ids import AssignmentId
 from lunanexa_core.lifecycle.backoff import backoff_ms
 from lunanexa_core.outcomes import Refusal
-from lunanexa_core.placement.reconcile import plan
+from lunanexa_core.placement.reconcile import is_unsettled, plan
 from lunanexa_ports.ids import IdSource
 
 TICK_S = 0.25
 _ACTOR = "janitor"
 _FRESH_MAX = 16
+_LOOK_AGAIN_S = 1.0
+_PAUSE_S_A_NODE = 0.000_1
 _log = structlog.get_logger()
 
 
@@ -21,6 +23,7 @@ async def run_janitor(kernel: Kernel, *, task_status: trio.TaskStatus[None] = tr
     """Asks for a tick four times a second: expiry is a predicate, and here it becomes events."""
     task_status.started()
     while True:
+        await kernel.wait_leading()
         await kernel.ask(Tick(), _ACTOR)
         await trio.sleep(TICK_S)
 
@@ -33,8 +36,13 @@ async def run_reconciliation(
     task_status.started()
     # Each request changes state, so that identifiers are made anew only after some may have been used.
     fresh, refusals = _fresh(ids), 0
+    # The journal's hash when there was nothing to do: what only the ledger tells of changes no place.
+    settled: str | None = None
     while True:
-        if plan(kernel.state, fresh):
+        await kernel.wait_leading()
+        state, journal = kernel.state, kernel.head.journal
+        look = state.recovery is None and (journal != settled or is_unsettled(state))
+        if look and plan(state, kernel.observed, kernel.policy, fresh, kernel.now()):
             answer = await kernel.ask(Reconcile(fresh), "reconciliation")
             fresh = _fresh(ids)
             refusals = refusals + 1 if isinstance(answer, Refusal) else 0
@@ -43,7 +51,12 @@ async def run_reconciliation(
                 # Nothing changed: asked again at once, it would be refused again.
                 await trio.sleep(backoff_ms(refusals, ids.below(1_000)) / 1_000)
         else:
-            await kernel.wait_changed()
+            settled = None if state.recovery is not None else journal
+            # What leaves a node does so in time, also when nothing else happens.
+            with trio.move_on_after(_LOOK_AGAIN_S if is_unsettled(state) else float("inf")):
+                await kernel.wait_changed()
+            # A look passes over the whole fleet: where hundreds of nodes come at once, one is for many changes.
+            await trio.sleep(_PAUSE_S_A_NODE * len(kernel.state.nodes))
 
 
 def _fresh(ids: IdSource) -> tuple[AssignmentId, ...]:

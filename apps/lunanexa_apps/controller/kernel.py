@@ -1,87 +1,143 @@
-"""The kernel: the one task that changes control state. Decide on ``pending``, append, apply to ``committed``,
-answer; everything that arrived while the last batch was written shares the next one's transaction."""
+"""The kernel: the one task that changes control state. It follows the journal until it may lead, then takes what
+was asked batch by batch, until another leads."""
 
-from contextlib import aclosing
+from collections.abc import Callable, Sequence
 
 import attrs
 import structlog
 import trio
 
-from lunanexa_apps.controller.inbox import Inbox, Slot
-from lunanexa_apps.controller.listener import KernelListener, tell_queues
-from lunanexa_apps.controller.replay import replay
-from lunanexa_apps.controller.rows import place_of, to_row
-from lunanexa_core.admission.admit import KEY_REFUSED
-from lunanexa_core.admission.limits import voided
-from lunanexa_core.admission.settle import CANCELLED, given_up
-from lunanexa_core.commands import Begin, CancelWorkload, Command, RevokeKey, SettleWorkload, Tick
-from lunanexa_core.ids import WorkloadId
-from lunanexa_core.journal import Head, Row
+from lunanexa_apps.controller.batches import STORE_DOWN, Batches
+from lunanexa_apps.controller.following import Follower
+from lunanexa_apps.controller.high_water import HighWater
+from lunanexa_apps.controller.inbox import Slot
+from lunanexa_apps.controller.lease import Fenced, LeaseKeeper
+from lunanexa_apps.controller.replay import Replay
+from lunanexa_apps.controller.secrets import check_same_installation
+from lunanexa_apps.controller.writer import Writer
+from lunanexa_apps.daemon import leaves
+from lunanexa_core.commands import Begin, Command, OpenSession, Rebase
+from lunanexa_core.events import Event
 from lunanexa_core.kernel.absorb import absorb
-from lunanexa_core.kernel.apply import apply
-from lunanexa_core.kernel.decide import Answer, Decision, Done, decide
+from lunanexa_core.kernel.decide import Answer, Decision, Done
+from lunanexa_core.leadership import Seat
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.policy import Policy
-from lunanexa_core.routing.pick import deny_waiting, grant_waiting
+from lunanexa_core.recovery import RECOVERING, epoch_floor
 from lunanexa_core.state import State
-from lunanexa_core.time import Instant, event_wall_ms
+from lunanexa_core.time import Instant
 from lunanexa_ports.clock import Clock
 from lunanexa_ports.errors import PortUnavailable
-from lunanexa_ports.journal import Appended, Journal, JournalReader
+from lunanexa_ports.journal import Journal, JournalReader
+from lunanexa_ports.leadership import Leadership
+from lunanexa_ports.snapshots import Snapshots
 
 _log = structlog.get_logger()
-_STORE_RETRY_S = 0.5
 STALL_MS = 2_000
-_SETTLEMENT_FAILED = "settlement_failed"
-_INTERNAL = Refusal(outcome=Outcome.INTERNAL, message="An internal error; the log of the service has it.")
-STORE_DOWN = Refusal(outcome=Outcome.STORE_UNAVAILABLE, message="The store can't be written at the moment.")
+_RELEASE_S = 1.0
+NOT_LEADER = Refusal(outcome=Outcome.NOT_LEADER, message="Another controller of this service leads; ask that one.")
 
 
-class Fenced(Exception):
-    """Another leader took a newer epoch: this kernel must end."""
+class _Once:
+    """A task's word that it has started, said once."""
+
+    def __init__(self, task_status: trio.TaskStatus[None]) -> None:
+        self._task_status: trio.TaskStatus[None] | None = task_status
+
+    def tell(self) -> None:
+        if self._task_status is not None:
+            self._task_status.started()
+        self._task_status = None
 
 
-@attrs.define
-class _Batch:
-    """Decided commands and the rows that make them durable."""
-
-    decided: list[tuple[Slot, Decision]]
-    rows: list[Row]
-    head: Head
-    now: Instant
-    wall_ms: int
-
-
-class Kernel:
+class Kernel(Batches):
     """Owns state. Readers look at :attr:`state` and :attr:`observed` between awaits and keep no table."""
 
-    def __init__(self, journal: Journal, clock: Clock, policy: Policy) -> None:
-        self.policy = policy
-        self.state = State()
-        self.observed = Observed(began_mono_ms=0)
-        self.head = Head()
-        self.epoch = 0
+    def __init__(
+        self,
+        journal: Journal,
+        leadership: Leadership,
+        clock: Clock,
+        policy: Policy,
+        seat: Seat,
+        water: HighWater | None = None,
+        snapshots: Snapshots | None = None,
+    ) -> None:
+        lease = LeaseKeeper(leadership, clock, seat, policy.lease_ms)
+        super().__init__(clock, policy, Writer(journal, lease))
+        self.seat = seat
+        self.water = water or HighWater()
+        self.leading = False
+        self.replayed = False
+        """Whether :attr:`state` is that of the store, as it was when the store could last be read."""
+        self.snapshot_at = 0
+        """The sequence of the newest snapshot; 0: there is none, or none that could be used."""
+        self.replay_differs = False
+        """Whether a replay beside this kernel came to another state."""
         self.began_wall_ms = 0
-        self.store_ok = False
-        self._lost = 0
-        self.listeners: list[KernelListener] = []
         self._journal = journal
-        self._clock = clock
-        self._pending = State()
-        self._last = clock.now()
-        self._inbox = Inbox()
-        self._changed = trio.Event()
+        self._leadership = leadership
+        self._lease = lease
+        self._follower = Follower(
+            journal=journal,
+            leadership=leadership,
+            clock=clock,
+            seat=seat,
+            lease=lease,
+            lease_ms=policy.lease_ms,
+            water=self.water,
+            snapshots=snapshots,
+        )
+        self._turned = trio.Event()
 
-    def now(self) -> Instant:
-        """The clock that the rules go by: its wall time is that of events."""
-        now = self._clock.now()
-        return Instant(now.mono_ms, event_wall_ms(self._last, now))
+    @property
+    def epoch(self) -> int:
+        """The epoch in which this controller leads; 0 while it does not."""
+        return self._lease.epoch if self.leading else 0
+
+    @property
+    def may_write(self) -> bool:
+        """Whether it leads, and nobody else can at this instant."""
+        return self.leading and self._lease.held
+
+    @property
+    def lost_tail_accepted(self) -> bool:
+        """Whether what was acknowledged last may be lost with the store's server."""
+        return self._leadership.lost_tail_accepted
+
+    @property
+    def leader(self) -> str:
+        """Where the controller says that it serves which leads, as far as this one knows; may be empty."""
+        if self.leading:
+            return self.seat.address
+        return "" if self._follower.lease is None else self._follower.lease.address
+
+    def unserved(self) -> Refusal | None:
+        """Why this controller decides nothing now; ``None``: it leads."""
+        if self.leading:
+            return None
+        return NOT_LEADER if self.store_ok else STORE_DOWN
+
+    def suspended(self) -> Refusal | None:
+        """Why callers are served nothing now; ``None``: they are."""
+        return self.unserved() or (None if self.state.recovery is None else RECOVERING)
 
     async def ask(self, command: Command, actor: str) -> Answer:
         """Has ``command`` decided; returns when what it changed is durable. Raises
         :class:`PortUnavailable` when the kernel is gone."""
+        refusal = self.unserved()
+        if refusal is not None and not self._inbox.closed:
+            await trio.lowlevel.checkpoint()
+            return self._keep_session(command) or refusal
         return await self._inbox.ask(command, actor)
+
+    def _keep_session(self, command: Command) -> Done | None:
+        """A gateway lives beside its kernel, also while that follows: at a takeover its session is there."""
+        if not isinstance(command, OpenSession):
+            return None
+        absorb(self.state, self.observed, self.policy, command, Decision(Done()), self.now())
+        return Done()
 
     @property
     def reader(self) -> JournalReader:
@@ -89,170 +145,139 @@ class Kernel:
         return self._journal
 
     async def wait_changed(self) -> None:
-        """Returns after the next batch that changed state."""
+        """Returns after the next batch that changed state, and when this controller begins or ceases to lead."""
         await self._changed.wait()
 
-    async def run(self, begin: Begin, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Replays, takes a new epoch, begins, then serves its inbox. Never returns. Raises :class:`Fenced` when
-        another leader took over, ``PortFault`` when the journal is damaged."""
+    async def wait_until(self, holds: Callable[[], bool]) -> None:
+        """Returns when ``holds`` does, which the kernel asks after each change of the fleet: to ask a thousand who wait
+        costs less than to wake them all. It must be quick, and must not raise."""
+        if holds():
+            return
+        event = trio.Event()
+        self._awaited[event] = holds
         try:
-            # The epoch first: from here on nobody else can write what the replay would miss.
-            taken = await self._journal.take_epoch()
-            await self._rebuild()
-            self.epoch = taken.epoch
-            await self._begin(begin)
-            task_status.started()
-            looked_mono_ms = self._clock.now().mono_ms
+            await event.wait()
+        finally:
+            del self._awaited[event]
+
+    async def wait_leading(self) -> None:
+        """Returns when this controller leads."""
+        while not self.leading:
+            await self._turned.wait()
+
+    async def run(self, begin: Begin, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Follows until it may lead, then leads until another does, for ever. It has started when it leads, or
+        follows another, or waits for the store. Raises ``PortFault`` when the journal is damaged."""
+        known: Replay | None = None
+        started = _Once(task_status)
+        try:
             while True:
-                slots = await self._inbox.batch()
-                # The janitor asks four times a second: a longer gap is this process or machine standing still.
-                # So is a store that takes long: nobody could be heard meanwhile.
-                stood_ms = self._clock.now().mono_ms - looked_mono_ms
-                looked_mono_ms += stood_ms
-                if stood_ms > STALL_MS:
-                    _log.warning("stood_still", ms=stood_ms)
-                    self.observed.stood_still(stood_ms, looked_mono_ms)
-                await self._process(slots)
+                known = await self._follow(known, begin, started)
+                try:
+                    async with trio.open_nursery() as nursery:
+                        nursery.start_soon(self._lease.run)
+                        nursery.start_soon(self.water.watch, self._journal, lambda: self.head)
+                        await self._begin(attrs.evolve(begin, recovery=self.water.reasons(self.state)))
+                        self.water.told(self.head, self.state)
+                        self._turn(leading=True)
+                        _log.info("leading", epoch=self.epoch, sequence=self.head.sequence)
+                        started.tell()
+                        await self._serve()
+                except* Fenced as lost:
+                    _log.error("not_leading_any_more", reasons=sorted({str(one) for one in leaves(lost)}))
+                self._step_down()
+                known = Replay(state=self.state, head=self.head, wall_ms=self._last.wall_ms)
         finally:
             self._inbox.close()
+            with trio.move_on_after(_RELEASE_S, shield=True):
+                await self._lease.release()
+
+    async def _follow(self, known: Replay | None, begin: Begin, started: "_Once") -> Replay:
+        followed: str | None = None
+
+        def waits() -> None:
+            nonlocal followed
+            check_same_installation(self.state, begin)
+            if self.leader != followed:
+                followed = self.leader
+                _log.info("following", leader=followed, sequence=self.head.sequence)
+            started.tell()
+
+        def lost(error: PortUnavailable) -> None:
+            if self.store_ok or not self.replayed:
+                _log.error("store_unavailable", problem=str(error))
+            self.store_ok = False
+            started.tell()
+
+        return await self._follower.follow(known, replayed=self._take_replay, waits=waits, lost=lost)
+
+    def _take_replay(self, replay: Replay, happened: Sequence[Event]) -> None:
+        self.state, self.head = replay.state, replay.head
+        self.snapshot_at = max(self.snapshot_at, replay.snapshot_at)
+        now = self._clock.now()
+        self._last = Instant(now.mono_ms, max(replay.wall_ms, now.wall_ms))
+        self.replayed = self.store_ok = True
+        if happened:
+            for listener in self.listeners:
+                listener.events(happened)
+            self._tell_changed()
+
+    def _turn(self, *, leading: bool) -> None:
+        self.leading = leading
+        turned, self._turned = self._turned, trio.Event()
+        turned.set()
+        self._tell_changed()
+
+    def _step_down(self) -> None:
+        """What was not durable never happened. Requests in hand end: whoever leads now settles them."""
+        self._turn(leading=False)
+        self._inbox.refuse_all(NOT_LEADER)
+        for workload in list(self.state.open):
+            self._void(workload, NOT_LEADER)
+        self._forget(self._clock.now())
+        self._pending = State()
+
+    def _forget(self, now: Instant) -> None:
+        """What was observed as a leader, or before it led, says nothing of now."""
+        kept = self.observed
+        self.observed = Observed(began_mono_ms=now.mono_ms, draining=kept.draining, sessions=kept.sessions)
+
+    async def _serve(self) -> None:
+        looked_mono_ms = self._clock.now().mono_ms
+        while True:
+            slots = await self._inbox.batch()
+            # The janitor asks four times a second: a longer gap is this process or machine standing still.
+            # So is a store that takes long: nobody could be heard meanwhile.
+            stood_ms = self._clock.now().mono_ms - looked_mono_ms
+            looked_mono_ms += stood_ms
+            if stood_ms > STALL_MS:
+                _log.warning("stood_still", ms=stood_ms)
+                self.observed.stood_still(stood_ms, looked_mono_ms)
+            await self._process(await self._with_epoch_for_go(slots))
+
+    async def _with_epoch_for_go(self, slots: list[Slot]) -> list[Slot]:
+        """An operator's go is decided in an epoch above all that are known to have been given."""
+        goes = [slot for slot in slots if isinstance(slot.command, Rebase)]
+        if not goes or self.state.recovery is None:
+            return slots
+        try:
+            await self._lease.claim_again(above=epoch_floor(self.state, self.observed))
+        except PortUnavailable:
+            for slot in goes:
+                slot.reply(STORE_DOWN)
+            return [slot for slot in slots if not isinstance(slot.command, Rebase)]
+        return slots
 
     async def _begin(self, begin: Begin) -> None:
         """Without the keys that ``begin`` brings, a store that failed now would later look like a 401."""
+        now = self._clock.now()
+        self._pending = self.state.copy()
+        self._forget(now)
+        self.observed.left = frozenset(self.state.open)
+        self.began_wall_ms = now.wall_ms
         answer: Answer | None = STORE_DOWN
         while answer == STORE_DOWN:
             slot = Slot(begin, "kernel")
             await self._process([slot])
             answer = slot.answer
         assert isinstance(answer, Done), answer
-
-    async def _rebuild(self) -> None:
-        rebuilt = await replay(self._journal)
-        now = self._clock.now()
-        self.state, self.head = rebuilt.state, rebuilt.head
-        self._pending = self.state.copy()
-        self._last = Instant(now.mono_ms, max(rebuilt.wall_ms, now.wall_ms))
-        self.observed = Observed(began_mono_ms=now.mono_ms)
-        self.began_wall_ms = now.wall_ms
-        self.store_ok = True
-
-    async def _process(self, slots: list[Slot]) -> None:
-        try:
-            batch = self._decide(slots)
-        except Exception:  # noqa: BLE001  # the poison guard: one command's bug must not stop the service
-            self._pending = self.state.copy()
-            if len(slots) == 1:
-                _log.exception("command_failed", command=type(slots[0].command).__name__)
-                await self._answer_failed(slots[0])
-                return
-            for slot in slots:
-                await self._process([slot])
-            return
-        if batch.rows and not await self._append(batch):
-            self._pending = self.state.copy()
-            # What settles or renews is decided again: nobody would repeat it, and what it holds would stay held.
-            for slot in self._inbox.put_back(slots):
-                slot.reply(STORE_DOWN)
-            self._lost += 1
-            if self._lost > 1:
-                await trio.sleep(_STORE_RETRY_S)  # It answers, and takes nothing: no haste.
-            return
-        if batch.rows:
-            self._lost = 0
-        self._commit(batch)
-
-    async def _answer_failed(self, slot: Slot) -> None:
-        """A settlement that can't be taken as it is ends its workload all the same: nobody would tell of it again,
-        and what it holds would stay held until its deadline."""
-        command = slot.command
-        if not isinstance(command, SettleWorkload) or command.settlement.detail == _SETTLEMENT_FAILED:
-            slot.reply(_INTERNAL)
-            return
-        workload = command.settlement.workload
-        slot.command = SettleWorkload(given_up(workload, _SETTLEMENT_FAILED, self.observed, self.now()))
-        await self._process([slot])
-
-    def _decide(self, slots: list[Slot]) -> _Batch:
-        now = self.now()
-        batch = _Batch([], [], self.head, now, now.wall_ms)
-        for slot in slots:
-            decision = decide(self._pending, self.observed, self.policy, slot.command, now)
-            for event in decision.events:
-                row = to_row(batch.head, event, epoch=self.epoch, wall_ms=batch.wall_ms, actor=slot.actor)
-                apply(self._pending, event, epoch=self.epoch, wall_ms=row.wall_ms, place=place_of(row))
-                batch.head = batch.head.after(row)
-                batch.rows.append(row)
-            batch.decided.append((slot, decision))
-        return batch
-
-    async def _append(self, batch: _Batch) -> bool:
-        """Whether the batch's rows are durable; an unknown outcome is resolved before this returns."""
-        try:
-            appended = await self._journal.append(self.epoch, self.head, batch.rows)
-        except PortUnavailable as error:
-            _log.error("store_unavailable", problem=str(error))
-            self.store_ok = False
-            return await self._resolve(batch)
-        if appended is Appended.FENCED:
-            raise Fenced(f"another controller took over from epoch {self.epoch}")
-        return True
-
-    async def _resolve(self, batch: _Batch) -> bool:
-        """After an append of unknown outcome: takes a new epoch, so that the old append can't come late, then
-        looks whether the rows are there. Meanwhile new work is refused; what settles waits its turn."""
-        while (found := await self._read_tail()) is None:
-            for slot in self._inbox.drain(1 << 20, urgent=False):
-                slot.reply(STORE_DOWN)
-            await trio.sleep(_STORE_RETRY_S)
-        epoch, tail = found
-        written = [row.hash for row in tail] == [row.hash for row in batch.rows]
-        if tail and not written:
-            raise Fenced("the journal holds rows that this controller did not write")
-        self.epoch = epoch
-        self.store_ok = True
-        self.observed.spare_sessions(self._clock.now().mono_ms + self.policy.session_lease_ms)
-        _log.info("store_back", epoch=self.epoch, rows_were_written=written)
-        return written
-
-    async def _read_tail(self) -> tuple[int, list[Row]] | None:
-        try:
-            taken = await self._journal.take_epoch()
-            async with aclosing(self._journal.read(self.head.sequence)) as rows:
-                return taken.epoch, [row async for row in rows]
-        except PortUnavailable:
-            return None
-
-    def _commit(self, batch: _Batch) -> None:
-        happened = [event for _, decision in batch.decided for event in decision.events]
-        by_row = zip(batch.rows, happened, strict=True)
-        for row, event in by_row:
-            apply(self.state, event, epoch=row.epoch, wall_ms=row.wall_ms, place=place_of(row))
-        self.head = batch.head
-        if batch.rows:
-            self._last = Instant(batch.now.mono_ms, batch.wall_ms)
-        for slot, decision in batch.decided:
-            absorb(self.state, self.observed, self.policy, slot.command, decision, batch.now)
-        for listener in self.listeners:
-            listener.events(happened)
-        if any(isinstance(slot.command, RevokeKey | Tick) for slot, _ in batch.decided):
-            # Looked at again with each tick: a key's time ends without an event.
-            for workload in voided(self.state, batch.now):
-                self._void(workload, KEY_REFUSED)
-        for slot, decision in batch.decided:
-            if isinstance(slot.command, CancelWorkload) and isinstance(decision.answer, Done):
-                self._void(slot.command.workload, CANCELLED)
-        self._serve_queues(batch.now)
-        for slot, decision in batch.decided:
-            slot.reply(decision.answer)
-        if happened:
-            changed, self._changed = self._changed, trio.Event()
-            changed.set()
-
-    def _void(self, workload: WorkloadId, refusal: Refusal) -> None:
-        for listener in self.listeners:
-            listener.voided(workload, refusal)
-
-    def _serve_queues(self, now: Instant) -> None:
-        granted = grant_waiting(self.state, self.observed, self.policy, now)
-        denied = deny_waiting(self.state, self.observed, self.policy, now)
-        for listener in self.listeners:
-            tell_queues(listener, self.observed, self.policy, granted=granted, denied=denied, now=now)

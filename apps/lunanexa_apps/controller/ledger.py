@@ -4,19 +4,18 @@ from typing import Final
 
 from lunanexa_apps.codec import CodecError
 from lunanexa_apps.controller.kernel import Kernel
-from lunanexa_apps.controller.rows import from_row, place_of
+from lunanexa_apps.controller.rows import SETTLED_ACTION, from_row, place_of
 from lunanexa_apps.journal_pages import filtered_page, holds
-from lunanexa_core.events import KIND_OF_TYPE, WorkloadSettled
+from lunanexa_core.events import WorkloadSettled
 from lunanexa_core.ids import WorkloadId
-from lunanexa_core.journal import Chain, Row
-from lunanexa_core.journal_query import PageQuery, ReceiptQuery
+from lunanexa_core.journal import Chain, Row, is_hashed
+from lunanexa_core.journal_query import PageQuery, ReceiptQuery, RowQuery
 from lunanexa_core.state import RECENT_RECEIPTS
 from lunanexa_core.workload import LedgerReceipt
 from lunanexa_ports.errors import PortFault
 
 _FOUND_MAX: Final = 64
 """Rows of one name that are looked through: what is no workload may bear it too."""
-_SETTLED: Final = KIND_OF_TYPE[WorkloadSettled].action
 
 
 async def find_receipt(kernel: Kernel, workload: WorkloadId) -> LedgerReceipt | None:
@@ -25,10 +24,17 @@ async def find_receipt(kernel: Kernel, workload: WorkloadId) -> LedgerReceipt | 
     state = kernel.state
     if workload in state.receipts:
         return LedgerReceipt(state.receipts[workload], state.places[workload])
-    for row in reversed(await kernel.reader.find(workload, _FOUND_MAX)):
-        if row.chain is Chain.LEDGER and row.action == _SETTLED:
+    newest = RowQuery(target=workload, newest_first=True, limit=_FOUND_MAX)
+    for row in await kernel.reader.page(newest):
+        if row.chain is Chain.LEDGER and row.action == SETTLED_ACTION:
             return _receipt(row)
     return None
+
+
+def where_it_begins(kernel: Kernel) -> str:
+    """What to add for whoever looks for a row or a receipt that is not there."""
+    pruned = kernel.state.pruned
+    return "" if pruned is None else f" Rows up to sequence {pruned.until} have left the ledger."
 
 
 async def receipts_page(kernel: Kernel, query: ReceiptQuery) -> tuple[list[LedgerReceipt], int | None]:
@@ -52,7 +58,7 @@ async def receipts_page(kernel: Kernel, query: ReceiptQuery) -> tuple[list[Ledge
         limit=query.limit - len(found),
         cursor=cursor,
         chain=Chain.LEDGER,
-        action=_SETTLED,
+        action=SETTLED_ACTION,
         after_wall_ms=query.after_wall_ms,
         before_wall_ms=query.before_wall_ms,
     )
@@ -63,11 +69,14 @@ async def receipts_page(kernel: Kernel, query: ReceiptQuery) -> tuple[list[Ledge
         def keep(row: Row) -> bool:
             return may_be(row) and _receipt(row).receipt.tenant == tenant
 
-    page = await filtered_page(kernel.reader, older, keep)
+    pruned = kernel.state.pruned
+    page = await filtered_page(kernel.reader, older, keep, above=0 if pruned is None else pruned.until)
     return [*found, *map(_receipt, page.rows)], page.cursor
 
 
 def _receipt(row: Row) -> LedgerReceipt:
+    if not is_hashed(row):
+        raise PortFault(f"the ledger is damaged at sequence {row.sequence}: restore a backup")
     try:
         event = from_row(row)
     except CodecError as error:

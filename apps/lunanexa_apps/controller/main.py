@@ -5,6 +5,7 @@ second one ends the process at once. The end of a supervisor ends it at once too
 beside its successor.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -19,20 +20,24 @@ import trio
 from lunanexa_adapters.asgi.control import build_control_app
 from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
 from lunanexa_adapters.asgi.errors import render_error
+from lunanexa_adapters.asgi.node_plane import NodePlaneApp
 from lunanexa_adapters.asgi.root import Root
+from lunanexa_adapters.children.replays import ChildReplays
 from lunanexa_adapters.children.supervisor import wait_supervisor_gone
 from lunanexa_adapters.crypto.signing import Ed25519Signer, Ed25519Verifier
+from lunanexa_adapters.files.ledger_archive import LocalLedgerArchive
 from lunanexa_adapters.files.lock import describe_holder
 from lunanexa_adapters.files.private_files import LocalPrivateFiles
+from lunanexa_adapters.files.snapshots import LocalSnapshots
 from lunanexa_adapters.http_client.http_client import H11HttpClient
 from lunanexa_adapters.http_server.limits import ServerLimits
 from lunanexa_adapters.http_server.listeners import addresses, open_listeners
 from lunanexa_adapters.http_server.serve import serve_http
 from lunanexa_adapters.postgres.address import parse_address
-from lunanexa_adapters.postgres.journal import open_postgres_journal
+from lunanexa_adapters.postgres.journal import PostgresJournal, open_postgres_journal
 from lunanexa_adapters.prometheus.metrics import PrometheusMetrics
 from lunanexa_adapters.sqlite.answers import open_sqlite_answers
-from lunanexa_adapters.sqlite.journal import open_sqlite_journal
+from lunanexa_adapters.sqlite.journal import SqliteJournal, open_sqlite_journal
 from lunanexa_adapters.system.clock import SystemClock
 from lunanexa_adapters.system.ids import SystemIds
 from lunanexa_adapters.system.workers import SystemWorkers
@@ -42,7 +47,6 @@ from lunanexa_apps.controller.arguments import ControllerArguments, parse_argume
 from lunanexa_apps.controller.gateway.report import HELP
 from lunanexa_apps.controller.gateway.service import Gateway
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
-from lunanexa_apps.controller.kernel import Fenced
 from lunanexa_apps.controller.secrets import keys_of, nodes_of
 from lunanexa_apps.controller.service import Controller, ControllerPorts, run_controller
 from lunanexa_apps.daemon import MISCONFIGURED, follow_supervisor, leaves, refuse_held, start_logging
@@ -51,6 +55,7 @@ from lunanexa_apps.installation import (
     CONTROLLER_LOCK,
     LISTEN,
     SIGNING_KEY,
+    keep_holder,
     keep_secrets,
     read_adopted_keys,
     write_address,
@@ -58,22 +63,26 @@ from lunanexa_apps.installation import (
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_core.commands import Begin, BeginDrain
 from lunanexa_core.events import UnknownEvent
-from lunanexa_core.ids import ClusterId, SessionId
+from lunanexa_core.ids import ClusterId, HolderId, SessionId
+from lunanexa_core.leadership import Seat
 from lunanexa_core.workload import Dialect
 from lunanexa_ports.answers import Answers
 from lunanexa_ports.errors import PortError, PortUnavailable
-from lunanexa_ports.journal import Journal
 from lunanexa_ports.private_files import LockHeld
 
 _log = structlog.get_logger()
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _TRY_AGAIN, _UNAVAILABLE = 1, 69
 _DRAIN_POLL_S = 0.05
+_COLLECT_AFTER = (20_000, 20, 20)
+"""Of the cycle collector. By Python's own figures it passes over everything every few seconds where a thousand
+nodes are connected, and holds the loop for 0.2 to 0.3 s each time (docs/performance.md)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_arguments(list(sys.argv[1:] if arguments is None else arguments), os.environ)
     start_logging(options.log_format, verbose=options.verbose)
+    gc.set_threshold(*_COLLECT_AFTER)
     clock, again = SystemClock(), False
     holder = describe_holder("lunanexa-controller", f"at {clock.now().wall_ms // 1000}")
     try:
@@ -82,11 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return refuse_held(lock)
         with lock:
             return trio.run(_Process(options, clock).run)
-    except* (PortError, UnknownEvent, Fenced) as group:
+    except* (PortError, UnknownEvent) as group:
         for error in leaves(group):
             _log.error("controller_stopped", reason=str(error))
-            # A supervisor may start it again: what was unavailable may be back, who took over may be gone.
-            again = again or isinstance(error, PortUnavailable | Fenced)
+            # A supervisor may start it again: what was unavailable may be back.
+            again = again or isinstance(error, PortUnavailable)
     return _TRY_AGAIN if again else MISCONFIGURED
 
 
@@ -129,23 +138,47 @@ class _Process:
             ):
                 ports = ControllerPorts(
                     journal=journal,
+                    leadership=journal,
                     clock=self._clock,
                     ids=self._ids,
                     signer=Ed25519Signer.load_or_create(options.data_dir / SIGNING_KEY),
                     verifier=Ed25519Verifier(),
+                    files=self._files,
+                    snapshots=LocalSnapshots(self._folder / "snapshots"),
+                    replays=self._replays(),
+                    upkeep=journal,
+                    archive=LocalLedgerArchive(self._folder / "archive") if options.ledger_archive else None,
+                    workers=SystemWorkers(),
                 )
                 shutdown, stopping = trio.Event(), trio.Event()
                 nursery.start_soon(self._obey_signals, signals, stopping, nursery)
                 nursery.start_soon(follow_supervisor, partial(wait_supervisor_gone, os.environ), nursery.cancel_scope)
                 serve = partial(self._serve, listeners, answers, stopping, shutdown)
                 await run_controller(
-                    ports, options.policy, begin, secrets.engine_secret, serve, adopted_keys=adopted_keys
+                    ports,
+                    options.policy,
+                    begin,
+                    secrets.engine_secret,
+                    serve,
+                    seat=self._seat(),
+                    adopted_keys=adopted_keys,
                 )
                 nursery.cancel_scope.cancel("the controller has stopped")
         _log.info("stopped", status=self._status)
         return self._status
 
-    def _open_journal(self) -> AbstractAsyncContextManager[Journal]:
+    def _replays(self) -> ChildReplays:
+        options, inside = self._options, self._folder / "store.sqlite3"
+        store = {"sqlite": str(inside)} if options.store is None else {"postgresql": options.store.value}
+        order = {**store, "snapshots": str(self._folder / "snapshots"), "log_format": options.log_format}
+        return ChildReplays((sys.executable, "-m", "lunanexa_apps.replayer.main"), order, os.environ)
+
+    def _seat(self) -> Seat:
+        """The host's name is part of it: a copied data directory is another holder."""
+        name = os.uname().nodename
+        return Seat(HolderId(f"{keep_holder(self._files, self._ids)}@{name}"), f"{name}:{self._options.port}")
+
+    def _open_journal(self) -> "AbstractAsyncContextManager[PostgresJournal | SqliteJournal]":
         inside = self._folder / "store.sqlite3"
         if self._options.store is None:
             return open_sqlite_journal(inside)
@@ -153,7 +186,9 @@ class _Process:
             _log.warning("store_unused", path=str(inside), fix="start without --store to go on with what it holds")
         address = parse_address(self._options.store.value)
         _log.info("store_outside", address=address.shown)
-        return open_postgres_journal(address)
+        return open_postgres_journal(
+            address, lease_ms=self._options.policy.lease_ms, accept_lost_tail=self._options.accept_lost_tail
+        )
 
     async def _serve(
         self,
@@ -225,13 +260,16 @@ class _Process:
         )
         control = build_control_app(
             operator=controller.operator,
+            fleet=controller.fleet,
             keys=controller.keys,
             insight=controller.insight,
             journal=controller.journal,
-            nodes=controller.nodes,
+            recovery=controller.recovery,
+            health=controller.operator,
             ids=self._ids,
         )
-        return Root(data_plane=data_plane, control=control, stream=stream, ids=self._ids)
+        nodes = NodePlaneApp(controller.nodes, self._ids)
+        return Root(data_plane=data_plane, control=control, nodes=nodes, stream=stream, ids=self._ids)
 
     def _edge_settings(self) -> DataPlaneSettings:
         limit = self._options.body_limit_bytes
@@ -250,7 +288,7 @@ class _Process:
         await kernel.ask(BeginDrain(), "signal")
         with trio.move_on_after(self._options.drain_ms / 1000):
             told = -1
-            while kernel.state.open:
+            while kernel.leading and kernel.state.open:
                 if len(kernel.state.open) != told:
                     told = len(kernel.state.open)
                     _log.info("draining", requests=told)

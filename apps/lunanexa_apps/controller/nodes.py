@@ -6,6 +6,7 @@ import structlog
 import trio
 
 from lunanexa_apps.codec import CodecError, decode, encode
+from lunanexa_apps.controller.batches import STORE_DOWN
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.unreadable import unreadable
 from lunanexa_core.commands import EnrolNode, ReportHeartbeat
@@ -84,6 +85,8 @@ class KernelNodePlane(NodePlane):
         answer = await self._kernel.ask(ReportHeartbeat(heartbeat), node)
         if isinstance(answer, Refusal):
             return answer
+        if not self._kernel.may_write:
+            return STORE_DOWN  # It was heard; but another may lead by now, who must hear of the node too.
         return encode(
             HeartbeatAnswer(
                 boot=heartbeat.boot,
@@ -101,14 +104,24 @@ class KernelNodePlane(NodePlane):
         if isinstance(known, Refusal):
             return known
         with trio.move_on_after(min(max(wait_ms, 0), WAIT_MS_MAX) / 1000):
-            while True:
-                state = self._kernel.state
-                if (state.epoch, state.nodes[node].generation) > after:
-                    return self._signer.sign(encode(desired_state(state, node, self._engine_key)))
-                await self._kernel.wait_changed()
+            while (refusal := self._kernel.suspended()) is None:
+                if self._is_newer(node, after):
+                    return self._signer.sign(encode(desired_state(self._kernel.state, node, self._engine_key)))
+                await self._kernel.wait_until(
+                    lambda: self._kernel.suspended() is not None or self._is_newer(node, after)
+                )
+            return refusal
         return None
 
+    def _is_newer(self, name: NodeId, after: tuple[int, int]) -> bool:
+        state = self._kernel.state
+        node = state.nodes.get(name)
+        return node is not None and (state.epoch, node.generation) > after
+
     def _authenticate(self, node: NodeId, bearer: str | None) -> Node | Refusal:
+        refusal = self._kernel.unserved()
+        if refusal is not None:
+            return refusal
         known = self._kernel.state.nodes.get(node)
         digest = secret_digest(bearer or "")
         # The comparison runs for unknown nodes too, so that its time tells nothing.

@@ -27,20 +27,28 @@ class KernelOperator(OperatorPlane, Health):
 
     def ready(self) -> tuple[bool, tuple[str, ...]]:
         blockers = []
-        if self._kernel.epoch == 0:
-            blockers.append("starting")
-        if not self._kernel.store_ok:
+        if not self._kernel.store_ok or (self._kernel.leading and not self._kernel.may_write):
             blockers.append("store_unavailable")
+        elif not self._kernel.leading:
+            blockers.append("not_leader")
+        elif self._kernel.state.recovery is not None:
+            blockers.append("recovering")
         if self._kernel.observed.draining:
             blockers.append("draining")
         return not blockers, tuple(blockers)
 
     async def authorise(self, token: str | None) -> Refusal | None:
-        operator = self._operator(token, Role.OPERATOR, Role.MONITOR, Role.AUDITOR)
+        operator = self._operator(token, Role.OPERATOR, Role.MONITOR, Role.AUDITOR, standby=True)
         return operator if isinstance(operator, Refusal) else None
 
+    def warnings(self) -> tuple[str, ...]:
+        return ("lost_tail_accepted",) if self._kernel.lost_tail_accepted else ()
+
+    def as_of(self) -> int | None:
+        return None if self._kernel.leading else self._kernel.head.sequence
+
     async def status(self, token: str | None) -> JsonValue | Refusal:
-        operator = self._operator(token, Role.OPERATOR, Role.MONITOR, Role.AUDITOR)
+        operator = self._operator(token, Role.OPERATOR, Role.MONITOR, Role.AUDITOR, standby=True)
         return operator if isinstance(operator, Refusal) else status_document(self._kernel, self._version)
 
     async def deployments(self, token: str | None) -> JsonValue | Refusal:
@@ -89,7 +97,7 @@ class KernelOperator(OperatorPlane, Health):
         return {"draining": True, "in_flight": len(self._kernel.state.open)}
 
     async def receipts(self, token: str | None, query: ReceiptQuery) -> JsonValue | Refusal:
-        operator = self._operator(token, Role.OPERATOR, Role.AUDITOR)
+        operator = self._operator(token, Role.OPERATOR, Role.AUDITOR, standby=True)
         if isinstance(operator, Refusal):
             return operator
         if not 1 <= query.limit <= PAGE_ROWS_MAX:
@@ -105,8 +113,8 @@ class KernelOperator(OperatorPlane, Health):
             "next_cursor": None if cursor is None else str(cursor),
         }
 
-    def _operator(self, token: str | None, *roles: Role) -> ApiKey | Refusal:
-        return find_operator(self._kernel, token, *roles)
+    def _operator(self, token: str | None, *roles: Role, standby: bool = False) -> ApiKey | Refusal:
+        return find_operator(self._kernel, token, *roles, standby=standby)
 
     async def _ask(self, command: ApplyDeployment | RemoveDeployment | BeginDrain, operator: ApiKey) -> object:
         try:

@@ -3,8 +3,11 @@
 from typing import Final
 
 from lunanexa_apps.installation import LOCAL_NODE, ControllerSecrets
+from lunanexa_core.commands import Begin
 from lunanexa_core.ids import KeyId, NodeId, TenantId
 from lunanexa_core.keys import ApiKey, Role, secret_digest
+from lunanexa_core.state import State
+from lunanexa_ports.errors import PortFault
 
 LOCAL_TENANT: Final = TenantId("local")
 
@@ -25,6 +28,18 @@ def keys_of(secrets: ControllerSecrets) -> tuple[ApiKey, ...]:
             roles=frozenset({Role.OPERATOR}),
         ),
     )
+
+
+def check_same_installation(state: State, begin: Begin) -> None:
+    """Raises ``PortFault`` when another controller leads the store with other secrets than ``begin`` brings: as a
+    leader this one would void them, and could reach neither nodes nor engines."""
+    for key in begin.keys:
+        known = state.keys.get(key.key)
+        if known is not None and known.digest != key.digest:
+            raise PortFault(
+                "this controller's secrets are not those of the controller that leads the store; copy the folder"
+                " controller/secrets from its data directory into this one's"
+            )
 
 
 def nodes_of(secrets: ControllerSecrets) -> tuple[tuple[NodeId, str], ...]:

@@ -1,12 +1,15 @@
 """The controller's services around one kernel, in the order in which they may rely on each other."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 
 import attrs
 import trio
 
 from lunanexa_apps.controller.dispatch import KernelDispatch
+from lunanexa_apps.controller.fleet import KernelFleet
+from lunanexa_apps.controller.high_water import HighWater
 from lunanexa_apps.controller.insight import KernelInsight
 from lunanexa_apps.controller.janitor import run_janitor, run_reconciliation
 from lunanexa_apps.controller.journal import KernelJournal
@@ -14,13 +17,24 @@ from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.keys import KernelKeys
 from lunanexa_apps.controller.nodes import KernelNodePlane
 from lunanexa_apps.controller.operator import KernelOperator
+from lunanexa_apps.controller.recovery import KernelRecovery, run_high_water
+from lunanexa_apps.controller.retention import RetentionPorts, run_retention
+from lunanexa_apps.controller.snapshots import run_snapshots
 from lunanexa_apps.controller.workloads import KernelWorkloads
 from lunanexa_core.commands import Begin
+from lunanexa_core.leadership import Seat
 from lunanexa_core.policy import Policy
 from lunanexa_ports.clock import Clock
 from lunanexa_ports.ids import IdSource
 from lunanexa_ports.journal import Journal
+from lunanexa_ports.journal_upkeep import JournalUpkeep
+from lunanexa_ports.leadership import Leadership
+from lunanexa_ports.ledger_archive import LedgerArchive
+from lunanexa_ports.private_files import PrivateFiles
+from lunanexa_ports.replays import Replays
 from lunanexa_ports.signing import Signer, Verifier
+from lunanexa_ports.snapshots import Snapshots
+from lunanexa_ports.workers import Workers
 
 
 @attrs.frozen(kw_only=True)
@@ -28,10 +42,18 @@ class ControllerPorts:
     """What the controller needs of the world."""
 
     journal: Journal
+    leadership: Leadership
     clock: Clock
     ids: IdSource
     signer: Signer
     verifier: Verifier
+    files: PrivateFiles
+    snapshots: Snapshots
+    replays: Replays
+    upkeep: JournalUpkeep
+    archive: LedgerArchive | None
+    """Where what leaves the ledger is kept; ``None``: nowhere."""
+    workers: Workers
 
 
 @attrs.frozen(kw_only=True)
@@ -41,11 +63,13 @@ class Controller:
     kernel: Kernel
     dispatch: KernelDispatch
     operator: KernelOperator
+    fleet: KernelFleet
     keys: KernelKeys
     nodes: KernelNodePlane
     workloads: KernelWorkloads
     insight: KernelInsight
     journal: KernelJournal
+    recovery: KernelRecovery
 
 
 async def run_controller(
@@ -55,30 +79,39 @@ async def run_controller(
     engine_secret: str,
     serve: Callable[[Controller], Awaitable[None]],
     *,
+    seat: Seat,
     adopted_keys: Mapping[str, str] = MappingProxyType({}),
     task_status: trio.TaskStatus[Controller] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Runs kernel, janitor and reconciliation, and ``serve`` (gateway and listeners) inside them; returns when
     ``serve`` does: the faces are closed before the kernel is. ``adopted_keys``: of engines that somebody else runs, by
     URL."""
-    kernel = Kernel(ports.journal, ports.clock, policy)
+    kernel = Kernel(ports.journal, ports.leadership, ports.clock, policy, seat, HighWater(ports.files), ports.snapshots)
     dispatch = KernelDispatch(kernel, engine_secret, adopted_keys)
     controller = Controller(
         kernel=kernel,
         dispatch=dispatch,
         operator=KernelOperator(kernel, begin.version),
+        fleet=KernelFleet(kernel),
         keys=KernelKeys(kernel, ports.ids, frozenset(key.key for key in begin.keys)),
         nodes=KernelNodePlane(kernel, ports.signer, ports.verifier, engine_secret),
         workloads=KernelWorkloads(kernel, dispatch),
         insight=KernelInsight(kernel),
         journal=KernelJournal(kernel, begin.version),
+        recovery=KernelRecovery(kernel),
     )
     # The kernel is outermost: it ends when nobody is left who may ask it.
     async with trio.open_nursery() as around:
         await around.start(kernel.run, begin)
         async with trio.open_nursery() as nursery:
+            await nursery.start(run_high_water, kernel)
             await nursery.start(run_janitor, kernel)
+            await nursery.start(partial(run_snapshots, kernel, ports.replays, rows=policy.snapshot_rows))
             await nursery.start(run_reconciliation, kernel, ports.ids)
+            retention = RetentionPorts(
+                upkeep=ports.upkeep, replays=ports.replays, workers=ports.workers, archive=ports.archive
+            )
+            await nursery.start(run_retention, kernel, retention)
             task_status.started(controller)
             await serve(controller)
             nursery.cancel_scope.cancel("the controller has stopped serving")

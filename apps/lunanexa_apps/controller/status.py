@@ -5,7 +5,8 @@ from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.deployment import Deployment
 from lunanexa_core.ids import AssignmentId
-from lunanexa_core.placement.reconcile import refusals
+from lunanexa_core.placement.roster import refusals, roster
+from lunanexa_core.placement.standing import late_if_frozen, view_of
 from lunanexa_core.routing.routable import routable_replicas, why_not_routable
 from lunanexa_core.southbound.heartbeat import ReplicaReport
 from lunanexa_core.state import Node, Totals
@@ -31,10 +32,15 @@ def status_document(kernel: Kernel, version: str) -> JsonValue:
         "cluster": state.cluster,
         "epoch": state.epoch,
         "sequence": kernel.head.sequence,
+        "leading": kernel.leading,
+        "leader": kernel.leader or None,
+        "snapshot": kernel.snapshot_at,
         "draining": kernel.observed.draining,
+        "recovering": unstructure(state.recovery or ()),
         "store_ok": kernel.store_ok,
-        "nodes": [_node(kernel, node) for _, node in sorted(state.nodes.items())],
-        "deployments": [_deployment(kernel, deployment) for _, deployment in sorted(state.deployments.items())],
+        "alerts": _alerts(kernel),
+        "nodes": [node_status(kernel, node) for _, node in sorted(state.nodes.items())],
+        "deployments": [deployment_status(kernel, deployment) for _, deployment in sorted(state.deployments.items())],
         "usage": {
             "requests": totals.requests,
             "succeeded": totals.succeeded,
@@ -46,6 +52,21 @@ def status_document(kernel: Kernel, version: str) -> JsonValue:
         },
         "receipts": [receipt_document(receipt) for receipt in list(state.receipts.values())[-_RECEIPTS:][::-1]],
     }
+
+
+def _alerts(kernel: Kernel) -> list[JsonValue]:
+    alerts: list[JsonValue] = []
+    late = late_if_frozen(kernel.state, kernel.policy)
+    if late:
+        message = (
+            f"{len(late)} nodes are late at once: the fault is rather this controller's or the network's, and nothing"
+            " is re-placed; drain those that are dead"
+        )
+        alerts.append({"code": "evictions_frozen", "message": message})
+    if kernel.replay_differs:
+        message = "the running state is not what its journal says: see replay_differs in the controller's log"
+        alerts.append({"code": "replay_differs", "message": message})
+    return alerts
 
 
 def receipt_document(receipt: Receipt) -> dict[str, JsonValue]:
@@ -71,13 +92,16 @@ def receipt_document(receipt: Receipt) -> dict[str, JsonValue]:
     }
 
 
-def _node(kernel: Kernel, node: Node) -> JsonValue:
+def node_status(kernel: Kernel, node: Node) -> dict[str, JsonValue]:
+    """One node."""
     reading = kernel.observed.nodes.get(node.node)
     heartbeat = None if reading is None else reading.heartbeat
     return {
         "node": node.node,
         "state": node.liveness.value,
         "directive": node.directive.value,
+        "reason": node.directive_reason,
+        "retired": node.retired,
         "enrolled": node.public_key is not None,
         "boot": node.boot,
         "generation": node.generation,
@@ -90,14 +114,16 @@ def _node(kernel: Kernel, node: Node) -> JsonValue:
     }
 
 
-def _deployment(kernel: Kernel, deployment: Deployment) -> JsonValue:
+def deployment_status(kernel: Kernel, deployment: Deployment) -> dict[str, JsonValue]:
+    """One deployment and its replicas."""
     state, observed, spec = kernel.state, kernel.observed, deployment.spec
     now = kernel.now()
     routable = routable_replicas(state, observed, kernel.policy, spec.deployment, now)
     queue = observed.queues.get(spec.deployment)
     own = [key for key, assignment in sorted(state.assignments.items()) if assignment.deployment == spec.deployment]
     placement: dict[str, JsonValue] = {}
-    if len(own) < spec.replicas:
+    view = view_of(state, observed, kernel.policy, now)
+    if roster(view, deployment, [state.assignments[name] for name in own]).open:
         placement = {
             node: [reason.value for reason in reasons] for node, reasons in refusals(state, deployment).items()
         }

@@ -7,7 +7,7 @@ import trio
 
 from lunanexa_apps.controller.dispatch import KernelDispatch
 from lunanexa_apps.controller.kernel import Kernel
-from lunanexa_apps.controller.ledger import find_receipt
+from lunanexa_apps.controller.ledger import find_receipt, where_it_begins
 from lunanexa_core.admission.admit import authorise
 from lunanexa_core.admission.queue import places_of
 from lunanexa_core.admission.settle import no_workload
@@ -78,7 +78,7 @@ class KernelWorkloads(WorkloadPlane):
             if isinstance(answer, Refusal):
                 return answer
             with trio.move_on_after(CANCEL_WAIT_S):
-                while workload_id in self._kernel.state.open:
+                while workload_id in self._kernel.state.open and self._kernel.leading:
                     await self._kernel.wait_changed()
         return await self._document(key, workload_id)
 
@@ -120,7 +120,8 @@ class KernelWorkloads(WorkloadPlane):
         }
 
     def _caller(self, api_key: str | None) -> ApiKey | Refusal:
-        return authorise(self._kernel.state, secret_digest(api_key or ""), Role.INFERENCE, self._kernel.now())
+        kernel = self._kernel
+        return kernel.suspended() or authorise(kernel.state, secret_digest(api_key or ""), Role.INFERENCE, kernel.now())
 
     async def _document(self, key: ApiKey, workload: WorkloadId) -> JsonValue | Refusal:
         state = self._kernel.state
@@ -132,7 +133,7 @@ class KernelWorkloads(WorkloadPlane):
         except PortUnavailable:
             return _STORE_DOWN
         if record is None or record.receipt.key != key.key:
-            return no_workload(workload)
+            return no_workload(workload, hint=where_it_begins(self._kernel))
         return ended_document(record)
 
     def _places(self) -> Mapping[WorkloadId, int]:

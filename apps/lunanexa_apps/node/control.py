@@ -1,13 +1,17 @@
 """The node plane from the node's side: three verbs over HTTP, bodies as they are signed."""
 
 import json
+from functools import partial
 from typing import Final, TypeVar
 
 import attrs
 import trio
 
 from lunanexa_apps.codec import CodecError, decode, encode
+from lunanexa_apps.node.circle import Circle
 from lunanexa_apps.node.settings import NodeSettings
+from lunanexa_core.drivers.specification import EngineAddress
+from lunanexa_core.outcomes import Outcome
 from lunanexa_core.southbound.documents import SignedDocument
 from lunanexa_core.southbound.heartbeat import Enrolled, Enrolment, Heartbeat, HeartbeatAnswer
 from lunanexa_ports.errors import PortFault, PortUnavailable
@@ -17,6 +21,7 @@ from lunanexa_ports.signing import Signer
 KEY_ID: Final = b"x-lunanexa-key-id"
 SIGNATURE: Final = b"x-lunanexa-signature"
 MAX_ANSWER_BYTES: Final = 4 << 20
+CONNECT_MS: Final = 5_000
 T = TypeVar("T")
 
 
@@ -30,17 +35,18 @@ class ControlRefusal:
     @property
     def unknown_node(self) -> bool:
         """Whether enrolling (again) may mend it: the controller does not know this node's signing key."""
-        return self.status in (403, 404)
+        return self.status in (403, 404) and self.code != Outcome.NODE_RETIRED.value
 
 
 class ControlChannel:
-    """One node's way to its controller. Every verb raises ``PortUnavailable`` when the controller can't be
-    reached, ``PortFault`` when what answers speaks another language."""
+    """One node's way to the controller that leads. Every verb asks each of them at most once. It raises
+    ``PortUnavailable`` when the last one can't be reached, ``PortFault`` when what answers speaks another language."""
 
     def __init__(self, http: HttpClient, signer: Signer, settings: NodeSettings) -> None:
         self._http = http
         self._signer = signer
         self._settings = settings
+        self._circle = Circle(settings.controllers)
 
     async def enrol(self) -> Enrolled | ControlRefusal:
         """Introduces this node's signing key; idempotent."""
@@ -63,7 +69,7 @@ class ControlChannel:
     async def desired(self, after: tuple[int, int]) -> SignedDocument | ControlRefusal | None:
         """The next document after ``after`` = (epoch, generation); ``None`` when there was none for a while."""
         target = f"desired?after={after[0]}.{after[1]}&wait_ms={self._settings.desired_wait_ms}"
-        answer = await self._exchange("GET", target, None, self._settings.desired_wait_ms)
+        answer = await self._exchange("GET", target, wait_ms=self._settings.desired_wait_ms)
         match answer.status:
             case 200:
                 return answer.document()
@@ -72,7 +78,16 @@ class ControlChannel:
             case _:
                 return answer.refusal()
 
-    async def _exchange(self, method: str, verb: str, document: SignedDocument | None, wait_ms: int = 0) -> "_Answer":
+    async def _exchange(
+        self, method: str, verb: str, document: SignedDocument | None = None, *, wait_ms: int = 0
+    ) -> "_Answer":
+        return await self._circle.ask(
+            partial(self._ask_one, method, verb, document, wait_ms), lambda answer: answer.elsewhere
+        )
+
+    async def _ask_one(
+        self, method: str, verb: str, document: SignedDocument | None, wait_ms: int, controller: EngineAddress
+    ) -> "_Answer":
         headers: list[tuple[bytes, bytes]] = [(b"authorization", f"Bearer {self._settings.bearer}".encode())]
         if document is not None:
             headers += [
@@ -80,16 +95,18 @@ class ControlChannel:
                 (KEY_ID, document.key_id.encode()),
                 (SIGNATURE, document.signature.hex().encode()),
             ]
+        try_ms = self._settings.try_ms
         request = HttpRequest(
             method=method,
-            host=self._settings.controller_host,
-            port=self._settings.controller_port,
+            host=controller.host,
+            port=controller.port,
             target=f"/node/v1/{self._settings.node}/{verb}",
             headers=tuple(headers),
             body=b"" if document is None else document.payload,
-            head_timeout_ms=wait_ms + self._settings.answer_ms,
+            connect_timeout_ms=min(CONNECT_MS, try_ms),
+            head_timeout_ms=wait_ms + try_ms,
         )
-        with trio.move_on_after((wait_ms + 2 * self._settings.answer_ms) / 1_000):
+        with trio.move_on_after((wait_ms + 2 * try_ms) / 1_000):
             async with self._http.exchange(request) as response:
                 return _Answer(response.status, response.headers, await response.read(MAX_ANSWER_BYTES))
         raise PortUnavailable("the controller's answer did not end in time")
@@ -100,6 +117,11 @@ class _Answer:
     status: int
     headers: Headers
     body: bytes
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it says nothing of the node: another controller leads, or this one can't serve now."""
+        return self.status == 503
 
     def decoded(self, kind: type[T]) -> T:
         try:

@@ -46,7 +46,7 @@ _TRY_AGAIN = 1
 @attrs.frozen(kw_only=True)
 class _Options:
     data_dir: Path
-    controller: EngineAddress
+    controllers: tuple[EngineAddress, ...]
     node: NodeId
     heartbeat_ms: int
     log_format: str
@@ -101,8 +101,7 @@ async def _run(options: _Options) -> int:
             settings = NodeSettings(
                 node=options.node,
                 version=version("lunanexa"),
-                controller_host=options.controller.host,
-                controller_port=options.controller.port,
+                controllers=options.controllers,
                 bearer=bearer,
                 adopted_keys=adopted_keys,
                 working_directory=str(folder),
@@ -127,22 +126,32 @@ def _read_options(arguments: Sequence[str]) -> _Options:
     parser = argparse.ArgumentParser("lunanexa-node", description="The node agent of one GPU machine.")
     run = parser.add_subparsers(dest="command", required=True).add_parser("run", help="follow a controller")
     run.add_argument("--data-dir", type=Path, required=True, metavar="DIR", help="where its state lies")
-    run.add_argument("--controller", required=True, metavar="URL", help="http://HOST:PORT")
+    run.add_argument(
+        "--controller",
+        action="append",
+        required=True,
+        metavar="URL",
+        help="http://HOST:PORT; again for others of the same service: the one that leads is found",
+    )
     run.add_argument("--node", required=True, metavar="NAME", help="this node's id")
     run.add_argument("--heartbeat-ms", type=int, default=HEARTBEAT_MS, metavar="MS", help=f"default {HEARTBEAT_MS}")
     run.add_argument("--log-format", choices=("auto", "json", "human"), default="auto")
     run.add_argument("-v", "--verbose", action="store_true", help="log debug messages too")
     found = parser.parse_args(arguments)
-    controller = parse_engine_url(found.controller)
-    if controller is None:
-        run.error(f"--controller: {found.controller!r} is not http://HOST:PORT")
+    controllers = []
+    for url in found.controller:
+        controller = parse_engine_url(url)
+        if controller is None:
+            run.error(f"--controller: {url!r} is not http://HOST:PORT")
+        if controller not in controllers:
+            controllers.append(controller)
     if not is_identifier(found.node):
         run.error("--node: a node id has ASCII letters, digits and -_.: only, 256 at most")
     if not 100 <= found.heartbeat_ms <= 60_000:
         run.error("--heartbeat-ms: must be 100 to 60000")
     return _Options(
         data_dir=found.data_dir,
-        controller=controller,
+        controllers=tuple(controllers),
         node=NodeId(found.node),
         heartbeat_ms=found.heartbeat_ms,
         log_format=found.log_format,

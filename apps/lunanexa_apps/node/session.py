@@ -99,20 +99,21 @@ class ControllerSession:
         """Returns when the node must enrol again: whether it was heard before. A change is told at once,
         everything else at its interval."""
         # Never rarer than usual: a node that waited longer after an outage would be lost when it is over.
-        retry = _Retry(self._ports, self._settings, cap_ms=self._settings.heartbeat_ms)
+        cap_ms = min(self._settings.heartbeat_ms, self._settings.patience_ms)
+        retry = _Retry(self._ports, self._settings, cap_ms=cap_ms)
         heard = False
         while True:
             try:
                 refusal = await self._send()
             except PortError as error:
                 retry.told("heartbeat_lost", str(error))
-                await retry.wait()
+                await retry.wait(self._changed)
                 continue
             if refusal is not None:
                 if refusal.unknown_node:
                     return heard
                 retry.told("heartbeat_refused", f"{refusal.status} {refusal.code}")
-                await retry.wait()
+                await retry.wait(self._changed)
                 continue
             retry.worked("heartbeat_answered")
             heard = True
@@ -188,7 +189,7 @@ class _Retry:
     def __init__(self, ports: NodePorts, settings: NodeSettings, *, cap_ms: int | None = None) -> None:
         self._below: Callable[[int], int] = ports.ids.below
         self._base_ms = settings.retry_base_ms
-        self._cap_ms = cap_ms or settings.retry_cap_ms
+        self._cap_ms = cap_ms or settings.patience_ms
         self._failures = 0
 
     def told(self, event: str, reason: str) -> None:
@@ -202,6 +203,11 @@ class _Retry:
             _log.info(event, after_failures=self._failures)
         self._failures = 0
 
-    async def wait(self) -> None:
+    async def wait(self, sooner: Pulse | None = None) -> None:
+        """A new leader's document ends the wait ``sooner`` too: it serves nothing before it was told what runs."""
         delay_ms = backoff_ms(self._failures, self._below(1_000), base_ms=self._base_ms, cap_ms=self._cap_ms)
-        await trio.sleep(delay_ms / 1_000)
+        if sooner is None:
+            await trio.sleep(delay_ms / 1_000)
+            return
+        with trio.move_on_after(delay_ms / 1_000):
+            await sooner.wait()

@@ -1,11 +1,12 @@
 """What an agent stands on and goes by."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
 import trio
 
+from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.ids import NodeId
 from lunanexa_ports.clock import Clock
 from lunanexa_ports.http_client import HttpClient
@@ -38,8 +39,8 @@ class NodeSettings:
 
     node: NodeId
     version: str
-    controller_host: str
-    controller_port: int
+    controllers: Sequence[EngineAddress]
+    """Those of one service, of which one leads; the first is asked first."""
     bearer: str = attrs.field(repr=False)
     adopted_keys: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """Of engines that somebody else runs, by URL."""
@@ -48,7 +49,7 @@ class NodeSettings:
     desired_wait_ms: int = 20_000
     """How long the controller may hold back the answer when there is nothing new."""
     answer_ms: int = 10_000
-    """How long any other answer of the controller may take."""
+    """How long any other answer of the controller may take; of one among several no longer than a heartbeat."""
     retry_base_ms: int = 250
     retry_cap_ms: int = 10_000
     probe_ms: int = 1_000
@@ -56,6 +57,18 @@ class NodeSettings:
     spawn_timeout_ms: int = 30_000
     shutdown_drain_ms: int = 10_000
     """How long requests in flight may take once the agent shall stop its engines."""
+
+    @property
+    def try_ms(self) -> int:
+        """How long one controller may leave a connection or a short question unanswered: where there are others, they
+        must hear of the node before they take it for lost."""
+        return self.answer_ms if len(self.controllers) == 1 else min(self.answer_ms, self.heartbeat_ms)
+
+    @property
+    def patience_ms(self) -> int:
+        """The longest pause between two turns of asking every controller. Where there are several, one will lead soon,
+        and serves only once it has heard of the node."""
+        return self.retry_cap_ms if len(self.controllers) == 1 else min(self.retry_cap_ms, self.heartbeat_ms // 2)
 
 
 class Shutdown:

@@ -40,6 +40,13 @@ class LogLevel(enum.Enum):
     ERROR = "error"
 
 
+class Switch(enum.Enum):
+    """Whether something is done."""
+
+    ON = "on"
+    OFF = "off"
+
+
 class LogFormat(enum.Enum):
     """What a log line looks like; ``auto``: for people when standard error is a terminal, else JSON."""
 
@@ -77,6 +84,13 @@ class CommandSettings:
     store: StoreUrl | None = attrs.field(
         default=None,
         metadata=setting(StoreAddress(), "PostgreSQL database that holds the journal; unset: a file in data_dir"),
+    )
+    standby: tuple[str, ...] = attrs.field(
+        default=(),
+        metadata=setting(
+            Several(HttpUrl()),
+            "another controller of the same store, for the node to obey when it leads; again for more",
+        ),
     )
     model: str | None = attrs.field(default=None, metadata=setting(Path(), "model file (GGUF) to serve"))
     engine: str | None = attrs.field(default=None, metadata=setting(Text(), "engine driver: " + ", ".join(DRIVERS)))
@@ -125,6 +139,18 @@ class CommandSettings:
     )
     retain_bytes_max: int = attrs.field(
         default=RETAIN_BYTES_MAX, metadata=setting(Integer(0, 1 << 40), "room for all kept answers together")
+    )
+    ledger_keep_receipts: int = attrs.field(
+        default=Policy().ledger_keep_receipts,
+        metadata=setting(Integer(0, 10**12), "receipts that stay in the ledger; 0: any number"),
+    )
+    ledger_keep_days: int = attrs.field(
+        default=Policy().ledger_keep_ms // 86_400_000,
+        metadata=setting(Integer(0, 36_500), "days that receipts stay in the ledger; 0: for any time"),
+    )
+    ledger_archive: Switch = attrs.field(
+        default=Switch.ON,
+        metadata=setting(Choice(Switch), "whether what leaves the ledger is kept in files: on or off"),
     )
     log_level: LogLevel | None = attrs.field(
         default=None,

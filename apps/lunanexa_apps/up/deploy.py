@@ -1,56 +1,83 @@
 """Brings what was chosen into service through the operator plane, and watches it."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import attrs
 import trio
 
 from lunanexa_apps import codec
+from lunanexa_apps.call_errors import exit_code_of, unanswered, words_of
+from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.up.adoption import ADOPTED_PREFIX
 from lunanexa_apps.up.choice import EngineChoice
 from lunanexa_apps.up.engine_choice import DEPLOYMENT
-from lunanexa_apps.up.plane import Plane, PlaneRefusal
 from lunanexa_apps.up.screen import Failure
 from lunanexa_apps.up.status_view import ReplicaView, describe_state, failed_for_good, not_placed, replicas_of
+from lunanexa_client import AsyncClient, AsyncOperator, ClientSettings, Document, LunaNexaError, Retries
+from lunanexa_client.address import Address
 from lunanexa_core.deployment import DeploymentSpec
-from lunanexa_ports.errors import PortError
+from lunanexa_ports.http_client import HttpClient
+
+T = TypeVar("T")
 
 POLL_S: Final = 0.2
-ASK_TIMEOUT_MS: Final = 5_000
+ASK_DEADLINE_MS: Final = 5_000
+CHANGE_DEADLINE_MS: Final = 15_000
 
 
 @attrs.frozen(kw_only=True)
 class Planes:
-    """One controller, seen with the operator's token and with the API key."""
+    """One controller, asked with the operator's token and with the API key. What fails is tried again here, by
+    whoever knows what for."""
 
-    operator: Plane
-    data: Plane
+    operator: AsyncOperator
+    data: AsyncClient
+
+
+def planes_of(http: HttpClient, address: HostPort, *, operator_token: str, api_key: str) -> Planes:
+    """The controller at ``address``."""
+    settings = ClientSettings(
+        address=Address(host=address.host, port=address.port, tls=False),
+        deadline_ms=ASK_DEADLINE_MS,
+        grace_ms=0,
+        retries=Retries(max_retries=0),
+    )
+    return Planes(
+        operator=AsyncClient(settings=attrs.evolve(settings, api_key=operator_token), http=http).operator,
+        data=AsyncClient(settings=attrs.evolve(settings, api_key=api_key), http=http),
+    )
 
 
 async def wait_for_controller(planes: Planes) -> None:
-    """Returns when the controller answers ``/health``."""
+    """Returns when the controller answers, be it with a refusal."""
     while True:
-        answer = await _try(planes.data, "GET", "/health", anything=True)
-        if answer is not None:
+        try:
+            await planes.operator.status()
             return
+        except LunaNexaError as error:
+            if not unanswered(error):
+                return
         await trio.sleep(POLL_S)
 
 
 async def deploy(planes: Planes, engines: Sequence[EngineChoice]) -> Failure | None:
     """Asks for these deployments, and for the end of those that an earlier ``up`` asked for; waits while the
     controller is not ready to take them."""
-    listed = await _ask(planes, "GET", "/admin/v1/deployments")
+    listed = await _ask(planes.operator.deployments)
     if isinstance(listed, Failure):
         return listed
     wanted = {choice.deployment for choice in engines}
     for name in _own_deployments(listed):
         # First: one that is wanted may have its alias.
-        removed = None if name in wanted else await _ask(planes, "DELETE", f"/admin/v1/deployments/{name}")
+        if name in wanted:
+            continue
+        removed = await _ask(partial(planes.operator.remove_deployment, name))
         if isinstance(removed, Failure):
             return removed
     for choice in engines:
-        applied = await _ask(planes, "PUT", f"/admin/v1/deployments/{choice.deployment}", _document(choice))
+        applied = await _ask(partial(planes.operator.apply_deployment, choice.deployment, _document(choice)))
         if isinstance(applied, Failure):
             return applied
     return None
@@ -68,32 +95,25 @@ def _document(choice: EngineChoice) -> Any:
     return document
 
 
-def _own_deployments(listed: Any) -> list[str]:
+def _own_deployments(listed: Sequence[Document]) -> list[str]:
     """Those that ``up`` names. An operator's own are left alone."""
-    entries = listed.get("data") if isinstance(listed, dict) else None
-    specs = [entry.get("spec") for entry in entries or () if isinstance(entry, dict)]
+    specs = [entry.get("spec") for entry in listed]
     names = [str(spec.get("deployment")) for spec in specs if isinstance(spec, dict)]
     return [name for name in names if name == DEPLOYMENT or name.startswith(ADOPTED_PREFIX)]
 
 
-async def _ask(planes: Planes, method: str, target: str, document: Any = None) -> Any:
+async def _ask(ask: Callable[..., Awaitable[T]]) -> T | Failure:
     """The operator plane's answer, or the :class:`Failure` that its refusal means."""
     while True:
         try:
-            answer = await planes.operator.ask(method, target, document)
-        except PortError:
-            await trio.sleep(POLL_S)
-            continue
-        match answer:
-            case PlaneRefusal(status=503):
-                await trio.sleep(POLL_S)
-            case PlaneRefusal():
+            return await ask(deadline_ms=CHANGE_DEADLINE_MS)
+        except LunaNexaError as error:
+            if not unanswered(error) and error.status != 503:
                 return Failure(
-                    message=f"the controller does not accept this deployment: {answer.text}",
-                    exit_code=answer.exit_code,
+                    message=f"the controller does not accept this deployment: {words_of(error)}",
+                    exit_code=exit_code_of(error),
                 )
-            case _:
-                return answer
+        await trio.sleep(POLL_S)
 
 
 async def wait_for_service(
@@ -125,30 +145,25 @@ def _waiting(status: Any, choice: EngineChoice, served: int, of: int) -> str:
 
 async def read_status(planes: Planes) -> Any:
     """The status document, or ``None`` when the controller does not answer with one now."""
-    return await _try(planes.operator, "GET", "/admin/v1/status")
+    return await _or_none(planes.operator.status())
 
 
 async def drain(planes: Planes) -> int | None:
     """Admits nothing more; how many requests are still in flight, ``None`` when nobody can say."""
-    answer = await _try(planes.operator, "POST", "/admin/v1/drain")
-    count = answer.get("in_flight") if isinstance(answer, dict) else None
+    answer = await _or_none(planes.operator.drain())
+    count = None if answer is None else answer.get("in_flight")
     return count if isinstance(count, int) else None
 
 
 async def _listed(planes: Planes) -> frozenset[str]:
-    answer = await _try(planes.data, "GET", "/v1/models")
-    cards = answer.get("data") if isinstance(answer, dict) else None
-    ids = [card.get("id") for card in cards if isinstance(card, dict)] if isinstance(cards, list) else []
-    return frozenset(name for name in ids if isinstance(name, str))
+    return frozenset(model.id for model in await _or_none(planes.data.models()) or ())
 
 
-async def _try(plane: Plane, method: str, target: str, *, anything: bool = False) -> Any:
-    """One question that may fail: ``None`` then. ``anything``: a refusal is an answer too."""
+async def _or_none(asked: Awaitable[T]) -> T | None:
     try:
-        answer = await plane.ask(method, target, timeout_ms=ASK_TIMEOUT_MS)
-    except PortError:
+        return await asked
+    except LunaNexaError:
         return None
-    return answer if anything or not isinstance(answer, PlaneRefusal) else None
 
 
 def _failure_of(replica: ReplicaView) -> Failure:

@@ -34,6 +34,9 @@ def child_orders(
         *("--default-deadline-ms", str(settings.default_deadline_ms)),
         *("--retain-ms-max", str(settings.retain_ms_max)),
         *("--retain-bytes-max", str(settings.retain_bytes_max)),
+        *("--ledger-keep-receipts", str(settings.ledger_keep_receipts)),
+        *("--ledger-keep-days", str(settings.ledger_keep_days)),
+        *("--ledger-archive", settings.ledger_archive.value),
         *(() if settings.body_limit_bytes is None else ("--body-limit-bytes", str(settings.body_limit_bytes))),
         *logging,
     )
@@ -41,6 +44,7 @@ def child_orders(
         *(sys.executable, "-m", "lunanexa_apps.node.main", "run"),
         *data_dir,
         *("--controller", f"http://{reachable(listen)}"),
+        *(word for url in settings.standby for word in ("--controller", url)),
         *("--node", LOCAL_NODE),
         *logging,
     )

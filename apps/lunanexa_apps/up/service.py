@@ -15,15 +15,14 @@ from lunanexa_apps.installation import Installation
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.up.choice import Chosen
 from lunanexa_apps.up.deploy import (
-    Planes,
     deploy,
     drain,
+    planes_of,
     read_status,
     wait_for_controller,
     wait_for_service,
 )
 from lunanexa_apps.up.orders import reachable
-from lunanexa_apps.up.plane import Plane
 from lunanexa_apps.up.ready_file import ReadyFacts, ReadyFile
 from lunanexa_apps.up.screen import Announcement, Failure, Screen
 from lunanexa_apps.up.status_view import engine_pid, replicas_of
@@ -97,11 +96,11 @@ class _Up:
         self._controller = Supervised(plan.controller, children, self._on_end)
         self._node = Supervised(plan.node, children, self._on_end)
         self._ready = ready_file
-        address = reachable(plan.listen)
-        plane = Plane(http=http, host=address.host, port=address.port)
-        self._planes = Planes(
-            operator=attrs.evolve(plane, token=plan.installation.operator_token),
-            data=attrs.evolve(plane, token=plan.installation.api_key),
+        self._planes = planes_of(
+            http,
+            reachable(plan.listen),
+            operator_token=plan.installation.operator_token,
+            api_key=plan.installation.api_key,
         )
         self._serving = trio.CancelScope()
         self._stopping = trio.CancelScope()

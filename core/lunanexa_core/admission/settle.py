@@ -14,9 +14,10 @@ from lunanexa_core.workload import Receipt, Settlement
 CANCELLED: Final = Refusal(outcome=Outcome.CANCELLED_BY_CALLER, message="The caller cancelled this workload.")
 
 
-def no_workload(workload: str) -> Refusal:
-    """There is none of this name, or it is another key's."""
-    return Refusal(outcome=Outcome.NOT_FOUND, message=f"There is no workload {workload[:256]!r}.", param="workload_id")
+def no_workload(workload: str, *, hint: str = "") -> Refusal:
+    """There is none of this name, or it is another key's. ``hint`` follows, the same in both cases."""
+    message = f"There is no workload {workload[:256]!r}.{hint}"
+    return Refusal(outcome=Outcome.NOT_FOUND, message=message, param="workload_id")
 
 
 def settled(state: State, settlement: Settlement) -> WorkloadSettled:
@@ -51,7 +52,8 @@ def _why_abandoned(
     state: State, observed: Observed, policy: Policy, workload: OpenWorkload, now: Instant
 ) -> str | None:
     """A workload of an earlier leader gets one session lease in which a gateway may present it again."""
-    if observed.sessions.get(workload.request.session, -1) > now.mono_ms:
+    lives = observed.sessions.get(workload.request.session, -1) > now.mono_ms
+    if lives and workload.request.workload not in observed.left:
         return "overdue" if _overdue(observed, policy, workload, now) else None
     if workload.epoch == state.epoch:
         return "gateway_lost"

@@ -152,6 +152,7 @@ class NotReady:
     error: Error
     ready: bool = False
     blockers: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -160,6 +161,7 @@ class Ready:
 
     ready: bool
     blockers: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 @attrs.frozen

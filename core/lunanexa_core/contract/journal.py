@@ -32,13 +32,26 @@ class RowPage:
 
 
 @attrs.frozen(kw_only=True)
+class PrunedDocument:
+    """What has left the ledger: rows up to sequence ``until``, ``rows`` of them with ``receipts`` receipts since its
+    beginning; ``ledger`` is the hash of the last of them."""
+
+    until: int
+    rows: int
+    receipts: int
+    ledger: str
+
+
+@attrs.frozen(kw_only=True)
 class HeadDocument:
-    """Where both chains stand: the last sequence, the epoch that wrote it, the last hash of each chain."""
+    """Where both chains stand: the last sequence, the epoch that wrote it, the last hash of each chain; and where the
+    ledger begins (``null``: with its first row)."""
 
     sequence: int
     epoch: int
     journal: str
     ledger: str
+    pruned: PrunedDocument | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -9,6 +9,7 @@ from lunanexa_core.deployment import Deployment
 from lunanexa_core.events import Liveness
 from lunanexa_core.ids import Alias, AssignmentId, BootId, DeploymentId, KeyId, NodeId, RequestId, TenantId, WorkloadId
 from lunanexa_core.outcomes import Outcome
+from lunanexa_core.recovery_reasons import RecoveryReason
 from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.southbound.heartbeat import ExitReason, IdentityGrade, RefusedAssignment
 from lunanexa_core.workload import Attempt, Dialect, WorkloadState
@@ -90,6 +91,9 @@ class NodeStatus:
     node: NodeId
     state: Liveness
     directive: Directive
+    reason: str | None
+    """The operator's, for the directive."""
+    retired: bool
     enrolled: bool
     boot: BootId | None
     generation: int
@@ -163,6 +167,14 @@ class UsageStatus:
 
 
 @attrs.frozen(kw_only=True)
+class Alert:
+    """Something that an operator should look at."""
+
+    code: str
+    message: str
+
+
+@attrs.frozen(kw_only=True)
 class StatusDocument:
     """Everything on one page."""
 
@@ -170,8 +182,16 @@ class StatusDocument:
     cluster: str | None
     epoch: int
     sequence: int
+    leading: bool
+    leader: str | None
+    """Where the controller that leads serves, as far as this one knows."""
+    snapshot: int
+    """The sequence of the newest snapshot of this controller; 0: it has none."""
     draining: bool
+    recovering: tuple[RecoveryReason, ...]
+    """Why nothing is served before an operator's go (``/admin/v1/recovery``); empty: nothing is recovered."""
     store_ok: bool
+    alerts: tuple[Alert, ...]
     nodes: tuple[NodeStatus, ...]
     deployments: tuple[DeploymentStatus, ...]
     usage: UsageStatus

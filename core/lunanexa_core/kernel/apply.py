@@ -1,6 +1,6 @@
 """``apply``: the one way in which state changes. Pure but for the state that it is given to change."""
 
-from typing import TypeVar, assert_never
+from typing import Final, TypeVar, assert_never
 
 import attrs
 
@@ -9,15 +9,19 @@ from lunanexa_core.admission.limits import used_tokens
 from lunanexa_core.admission.windows import KeyWindows
 from lunanexa_core.binding import Binding, frees_key
 from lunanexa_core.events import Event
-from lunanexa_core.ids import KeyId, NodeId
+from lunanexa_core.ids import BootId, KeyId, NodeId
 from lunanexa_core.southbound.heartbeat import ReplicaReport, ReplicaState
 from lunanexa_core.state import PAST_BOOTS, RECENT_RECEIPTS, Node, OpenWorkload, State, Totals
 from lunanexa_core.workload import LedgerPlace, Receipt
 
 K = TypeVar("K")
 
+APPLY_VERSION: Final = 1
+"""Of what ``apply`` makes of events, and of the form in which it does. Raise it with each change of either: a snapshot
+that another version made is not used, and state is rebuilt from the rows."""
 
-def apply(  # noqa: C901  # one arm an event
+
+def apply(  # noqa: C901, PLR0915  # one arm an event
     state: State, event: Event, *, epoch: int, wall_ms: int = 0, place: LedgerPlace | None = None
 ) -> None:
     """Changes ``state`` by one event of the given epoch and wall time, at its place in the ledger. It never refuses:
@@ -41,12 +45,18 @@ def apply(  # noqa: C901  # one arm an event
             )
         case events.NodeEnrolled(node=node, public_key=public_key, agent_version=version):
             state.nodes[node] = attrs.evolve(state.nodes[node], public_key=public_key, agent_version=version)
+        case events.EnrolmentEnded(node=node):
+            state.nodes[node] = attrs.evolve(state.nodes[node], public_key=None, agent_version=None)
         case events.NodeBooted(node=node, boot=boot):
-            known_boot, past = state.nodes[node].boot, state.nodes[node].past_boots
-            past = past if known_boot is None else (*past, known_boot)[-PAST_BOOTS:]
-            state.nodes[node] = attrs.evolve(state.nodes[node], boot=boot, past_boots=past)
+            _boot(state, node, boot)
         case events.LivenessChanged(node=node, liveness=liveness):
             state.nodes[node] = attrs.evolve(state.nodes[node], liveness=liveness)
+        case events.DirectiveChanged():
+            _direct(state, event, wall_ms)
+        case events.NodeRetired(node=node):
+            state.nodes[node] = attrs.evolve(state.nodes[node], retired=True, liveness=events.Liveness.UNKNOWN)
+            for assignment_id in [name for name, owner in state.replica_node.items() if owner == node]:
+                del state.replicas[assignment_id], state.replica_node[assignment_id]
         case events.DeploymentApplied(deployment=deployment):
             _drop_alias(state, deployment.spec.deployment)
             state.deployments[deployment.spec.deployment] = deployment
@@ -61,6 +71,12 @@ def apply(  # noqa: C901  # one arm an event
             _next_generation(state, state.assignments.pop(assignment_id).node)
         case events.ReplicaChanged(node=node, report=report):
             _report(state, node, report)
+        case events.RecoveryBegan(reasons=reasons):
+            state.recovery = reasons
+        case events.StoreRebased(above=above, generations=generations):
+            state.recovery, state.rebased, state.epoch = None, above, epoch
+            for raised in generations:
+                state.nodes[raised.node] = attrs.evolve(state.nodes[raised.node], generation=raised.generation)
         case events.WorkloadAdmitted():
             _admit(state, event, epoch, wall_ms)
             if place is not None:
@@ -71,8 +87,26 @@ def apply(  # noqa: C901  # one arm an event
         case events.BindingsEnded(keys=keys):
             for bound in keys:
                 _unbind(state, bound)
+        case events.LedgerPruned():
+            state.pruned = event.pruned
         case _:
             assert_never(event)
+
+
+def _boot(state: State, node: NodeId, boot: BootId) -> None:
+    known_boot, past = state.nodes[node].boot, state.nodes[node].past_boots
+    past = past if known_boot is None else (*past, known_boot)[-PAST_BOOTS:]
+    state.nodes[node] = attrs.evolve(state.nodes[node], boot=boot, past_boots=past)
+
+
+def _direct(state: State, changed: events.DirectiveChanged, wall_ms: int) -> None:
+    state.nodes[changed.node] = attrs.evolve(
+        state.nodes[changed.node],
+        directive=changed.directive,
+        directive_wall_ms=wall_ms,
+        directive_reason=changed.reason,
+    )
+    _next_generation(state, changed.node)
 
 
 def _report(state: State, node: NodeId, report: ReplicaReport) -> None:

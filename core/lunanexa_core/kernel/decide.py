@@ -17,13 +17,16 @@ from lunanexa_core.binding import Ended
 from lunanexa_core.commands import Command
 from lunanexa_core.deployment import Deployment, DeploymentSpec
 from lunanexa_core.events import Event
+from lunanexa_core.ledger_retention import prune_refusal
+from lunanexa_core.nodes.directive import RETIRED, set_directive
 from lunanexa_core.nodes.heartbeat import heartbeat_events
 from lunanexa_core.nodes.liveness import liveness_events
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.placement.change import changed
 from lunanexa_core.placement.reconcile import plan
-from lunanexa_core.placement.specification import bad_specification
 from lunanexa_core.policy import Policy
+from lunanexa_core.recovery import RECOVERING, heartbeat_recovery, is_suspended, rebase
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant
 from lunanexa_core.workload import Receipt
@@ -47,11 +50,18 @@ class Decision:
 
 def decide(state: State, observed: Observed, policy: Policy, command: Command, now: Instant) -> Decision:  # noqa: C901  # one arm a command
     """The decision on one command."""
+    if is_suspended(state, command):
+        return Decision(RECOVERING)
     match command:
         case commands.Begin():
             return _begin(state, command)
         case commands.ApplyDeployment(spec=spec, if_match=if_match):
             return _apply_deployment(state, spec, if_match)
+        case commands.ScaleDeployment(deployment=deployment, replicas=replicas, if_match=if_match):
+            known = state.deployments.get(deployment)
+            if known is None:
+                return Decision(_no_deployment(deployment))
+            return _apply_deployment(state, attrs.evolve(known.spec, replicas=replicas), if_match)
         case commands.RemoveDeployment(deployment=deployment):
             if deployment not in state.deployments:
                 return Decision(_no_deployment(deployment))
@@ -63,12 +73,19 @@ def decide(state: State, observed: Observed, policy: Policy, command: Command, n
             revoked = revoke_key(state, key_id, now)
             return Decision(revoked) if isinstance(revoked, Refusal) else Decision(Done(), (revoked,))
         case commands.Reconcile(fresh=fresh):
-            return Decision(Done(), tuple(plan(state, fresh)))
+            return Decision(Done(), tuple(plan(state, observed, policy, fresh, now)))
+        case commands.SetDirective():
+            directed = set_directive(state, command)
+            if isinstance(directed, Refusal):
+                return Decision(directed)
+            return Decision(Done(), () if directed is None else (directed,))
         case commands.EnrolNode():
             return _enrol(state, command)
         case commands.ReportHeartbeat(heartbeat=heartbeat):
             found = heartbeat_events(state, observed, heartbeat)
-            return Decision(found) if isinstance(found, Refusal) else Decision(Done(), tuple(found))
+            if isinstance(found, Refusal):
+                return Decision(found)
+            return Decision(Done(), (*found, *heartbeat_recovery(state, heartbeat)))
         case commands.AdmitWorkload(request=request):
             admitted = admit(state, observed, policy, request, now)
             return Decision(admitted, (admitted,) if isinstance(admitted, events.WorkloadAdmitted) else ())
@@ -82,18 +99,24 @@ def decide(state: State, observed: Observed, policy: Policy, command: Command, n
             if ended is None or isinstance(ended, Refusal):
                 return Decision(ended or Done())
             return Decision(ended.receipt, (ended,))
+        case commands.PruneLedger(pruned=pruned):
+            refused = prune_refusal(state, pruned)
+            return Decision(Done(), (pruned,)) if refused is None else Decision(refused)
+        case commands.Rebase(plan=seen):
+            rebased = rebase(state, observed, policy, seen, now)
+            return Decision(rebased) if isinstance(rebased, Refusal) else Decision(Done(), tuple(rebased))
         case commands.OpenSession() | commands.FailAttempt() | commands.BeginDrain():
             return Decision(Done())
         case commands.Tick():
-            return Decision(
-                Done(),
-                (
-                    *liveness_events(state, observed, policy, now),
-                    *abandoned(state, observed, policy, now),
-                    *freed(state, policy, now),
-                ),
-            )
+            return _tick(state, observed, policy, now)
     assert_never(command)
+
+
+def _tick(state: State, observed: Observed, policy: Policy, now: Instant) -> Decision:
+    if state.recovery is not None:
+        return Decision(Done())
+    silent = liveness_events(state, observed, policy, now)
+    return Decision(Done(), (*silent, *abandoned(state, observed, policy, now), *freed(state, policy, now)))
 
 
 def _begin(state: State, command: commands.Begin) -> Decision:
@@ -101,6 +124,10 @@ def _begin(state: State, command: commands.Begin) -> Decision:
     if state.cluster is None:
         found.append(events.ClusterCreated(command.cluster))
     found.append(events.EpochBegan(command.version))
+    known_reasons = state.recovery or ()
+    new_reasons = tuple(reason for reason in command.recovery if reason not in known_reasons)
+    if new_reasons:
+        found.append(events.RecoveryBegan((*known_reasons, *new_reasons)))
     for key in command.keys:
         known = state.keys.get(key.key)
         if known == key:
@@ -112,31 +139,22 @@ def _begin(state: State, command: commands.Begin) -> Decision:
         node = state.nodes.get(node_id)
         if node is None or node.bearer_digest != digest:
             found.append(events.NodeRegistered(node_id, digest))
+            if node is not None and node.public_key is not None:
+                found.append(events.EnrolmentEnded(node_id))
     return Decision(Done(), tuple(found))
 
 
 def _apply_deployment(state: State, spec: DeploymentSpec, if_match: int | None) -> Decision:
-    refusal = bad_specification(state, spec)
-    if refusal is not None:
-        return Decision(refusal)
-    current = state.deployments.get(spec.deployment)
-    generation = 0 if current is None else current.generation
-    if if_match is not None and if_match != generation:
-        return Decision(
-            Refusal(
-                outcome=Outcome.STALE_GENERATION,
-                message=f"The deployment is at generation {generation}, not {if_match}.",
-                param="If-Match",
-            )
-        )
-    if current is not None and current.spec == spec:
-        return Decision(current)
-    deployment = Deployment(spec=spec, generation=generation + 1)
+    deployment = changed(state, spec, if_match)
+    if isinstance(deployment, Refusal) or deployment == state.deployments.get(spec.deployment):
+        return Decision(deployment)
     return Decision(deployment, (events.DeploymentApplied(deployment),))
 
 
 def _enrol(state: State, command: commands.EnrolNode) -> Decision:
     node = state.nodes[command.node]
+    if node.retired:
+        return Decision(RETIRED)
     if node.public_key is not None and node.public_key != command.public_key:
         return Decision(
             Refusal(

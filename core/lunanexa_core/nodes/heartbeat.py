@@ -4,6 +4,7 @@ import attrs
 
 from lunanexa_core.events import Event, Liveness, LivenessChanged, NodeBooted, ReplicaChanged
 from lunanexa_core.ids import AssignmentId, NodeId
+from lunanexa_core.nodes.directive import RETIRED
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.southbound.heartbeat import EngineReadings, Heartbeat, ReplicaReport, ReplicaState
@@ -22,6 +23,8 @@ def journaled(report: ReplicaReport) -> ReplicaReport:
 def heartbeat_events(state: State, observed: Observed, heartbeat: Heartbeat) -> list[Event] | Refusal:
     """What a heartbeat changes. Its node is enrolled and its signature was verified."""
     node = state.nodes[heartbeat.node]
+    if node.retired:
+        return RETIRED
     reading = observed.nodes.get(heartbeat.node)
     if reading is not None and reading.boot == heartbeat.boot and heartbeat.sequence <= reading.sequence:
         return Refusal(outcome=Outcome.STALE_GENERATION, message="The heartbeat is not newer than the last one.")
@@ -60,8 +63,9 @@ def _replica_events(state: State, heartbeat: Heartbeat) -> list[Event]:
         kept = journaled(report)
         if state.replicas.get(report.assignment) != kept:
             events.append(ReplicaChanged(heartbeat.node, kept))
-    for assignment_id, node_id in state.replica_node.items():
-        if node_id == heartbeat.node and assignment_id not in seen:
+    # Each heartbeat passes over the replicas of the whole fleet here: a comprehension, for it takes half of a loop.
+    for assignment_id in [name for name, node in state.replica_node.items() if node == heartbeat.node]:
+        if assignment_id not in seen:
             gone = attrs.evolve(state.replicas[assignment_id], state=ReplicaState.ABSENT)
             events.append(ReplicaChanged(heartbeat.node, gone))
     return events

@@ -26,9 +26,15 @@ def liveness_events(state: State, observed: Observed, policy: Policy, now: Insta
     """Changes for the worse; for the better only a heartbeat counts."""
     events: list[LivenessChanged] = []
     for node_id, node in state.nodes.items():
-        if node.public_key is None:
+        if node.public_key is None or node.retired:
             continue
         verdict = judge(observed, policy, node_id, now)
         if verdict in (Liveness.SUSPECT, Liveness.LOST) and verdict is not node.liveness:
             events.append(LivenessChanged(node_id, verdict))
     return events
+
+
+def is_heard(observed: Observed, policy: Policy, node: NodeId, now: Instant) -> bool:
+    """Whether this leader heard a node within its lease."""
+    reading = observed.nodes.get(node)
+    return reading is not None and now.mono_ms - reading.arrived_mono_ms < policy.node_lease_ms

@@ -2,10 +2,9 @@
 
 import enum
 
-from lunanexa_core.deployment import DeploymentSpec
 from lunanexa_core.events import Liveness
 from lunanexa_core.southbound.documents import Directive
-from lunanexa_core.state import Node, State
+from lunanexa_core.state import Node
 
 
 class NotFeasible(enum.Enum):
@@ -17,8 +16,8 @@ class NotFeasible(enum.Enum):
     ALREADY_THERE = "the node runs a replica of this deployment"
 
 
-def why_not_feasible(state: State, spec: DeploymentSpec, node: Node) -> tuple[NotFeasible, ...]:
-    """All reasons against ``node``; none: it can take the replica."""
+def why_not_feasible(node: Node, *, taken: bool) -> tuple[NotFeasible, ...]:
+    """All reasons against ``node``; none: it can take the replica. ``taken``: it has one of the deployment."""
     reasons: list[NotFeasible] = []
     if node.public_key is None:
         reasons.append(NotFeasible.NOT_ENROLLED)
@@ -26,9 +25,6 @@ def why_not_feasible(state: State, spec: DeploymentSpec, node: Node) -> tuple[No
         reasons.append(NotFeasible.NODE_LOST)
     if node.directive is not Directive.ACTIVE:
         reasons.append(NotFeasible.NODE_DIRECTIVE)
-    if any(
-        assignment.node == node.node and assignment.deployment == spec.deployment
-        for assignment in state.assignments.values()
-    ):
+    if taken:
         reasons.append(NotFeasible.ALREADY_THERE)
     return tuple(reasons)

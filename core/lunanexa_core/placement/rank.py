@@ -1,8 +1,11 @@
 """How good a feasible node is for one more replica."""
 
-from lunanexa_core.state import Node, State
+from collections import Counter
+
+from lunanexa_core.ids import NodeId
+from lunanexa_core.state import State
 
 
-def load(state: State, node: Node) -> int:
-    """Replicas assigned to the node already; fewer is better."""
-    return sum(1 for assignment in state.assignments.values() if assignment.node == node.node)
+def loads(state: State) -> Counter[NodeId]:
+    """Replicas assigned to each node already; fewer is better."""
+    return Counter(assignment.node for assignment in state.assignments.values())

@@ -1,69 +1,93 @@
-"""Deployments against assignments: what must be placed, moved to a new generation or taken away."""
+"""Deployments and directives against assignments: what must be placed, moved to a new generation or taken away."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 
 from lunanexa_core.deployment import Assignment, Deployment
-from lunanexa_core.events import AssignmentPlaced, AssignmentRemoved
+from lunanexa_core.events import AssignmentPlaced, AssignmentRemoved, Liveness, NodeRetired
 from lunanexa_core.ids import AssignmentId, NodeId
-from lunanexa_core.placement.feasible import NotFeasible, why_not_feasible
-from lunanexa_core.placement.rank import load
+from lunanexa_core.observed import Observed
+from lunanexa_core.placement.rank import loads
+from lunanexa_core.placement.roster import Roster, nodes_free_for, roster
+from lunanexa_core.placement.standing import EMPTYING, View, by_deployment, view_of
+from lunanexa_core.policy import Policy
+from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.state import State
+from lunanexa_core.time import Instant
 
-Change = AssignmentPlaced | AssignmentRemoved
+Change = AssignmentPlaced | AssignmentRemoved | NodeRetired
 
 
-def plan(state: State, fresh: Sequence[AssignmentId]) -> list[Change]:
-    """The next changes, at most one a deployment and assignment; called again until it is empty.
+def plan(state: State, observed: Observed, policy: Policy, fresh: Sequence[AssignmentId], now: Instant) -> list[Change]:
+    """The next changes, at most one placement a deployment; called again until it is empty.
 
     ``fresh`` are unused identifiers; a replica for which none is left, or no node is feasible, waits.
     """
+    view = view_of(state, observed, policy, now)
     changes: list[Change] = [
         AssignmentRemoved(assignment_id)
         for assignment_id, assignment in sorted(state.assignments.items())
         if assignment.deployment not in state.deployments
     ]
-    unused = list(fresh)
-    for _, deployment in sorted(state.deployments.items()):
-        changes.extend(_deployment_changes(state, deployment, unused))
+    unused, own = list(fresh), by_deployment(state)
+    for name, deployment in sorted(state.deployments.items()):
+        found = roster(view, deployment, own.get(name, ()))
+        changes.extend(_deployment_changes(view, deployment, found, unused))
+    changes.extend(NodeRetired(node) for node in _retired(state))
     return changes
 
 
-def _deployment_changes(state: State, deployment: Deployment, unused: list[AssignmentId]) -> list[Change]:
-    spec = deployment.spec
-    own = [
-        assignment for _, assignment in sorted(state.assignments.items()) if assignment.deployment == spec.deployment
-    ]
-    changes: list[Change] = [AssignmentRemoved(assignment.assignment) for assignment in own[spec.replicas :]]
-    changes.extend(
-        AssignmentPlaced(attrs.evolve(assignment, generation=deployment.generation))
-        for assignment in own[: spec.replicas]
-        if assignment.generation != deployment.generation
-    )
-    if len(own) < spec.replicas and unused:
-        node = _best_node(state, deployment)
+def is_unsettled(state: State) -> bool:
+    """Whether something is to leave a node, or is lost: then time alone, or who is heard, may bring changes."""
+    nodes = (state.nodes[assignment.node] for assignment in state.assignments.values())
+    return any(node.directive in EMPTYING or node.liveness is Liveness.LOST for node in nodes)
+
+
+def _deployment_changes(
+    view: View, deployment: Deployment, found: Roster, unused: list[AssignmentId]
+) -> Iterator[Change]:
+    for assignment in found.surplus:
+        yield AssignmentRemoved(assignment.assignment)
+    for assignment in found.leaves:
+        if assignment.assignment not in found.covers and (
+            view.is_due(assignment) or not view.in_flight(assignment.assignment)
+        ):
+            yield AssignmentRemoved(assignment.assignment)
+    for assignment in (*found.keeps, *found.returns):
+        if assignment.generation != deployment.runs:
+            yield AssignmentPlaced(attrs.evolve(assignment, generation=deployment.runs))
+    if found.places and unused:
+        node = _best_node(view.state, deployment)
         if node is not None:
-            changes.append(
-                AssignmentPlaced(
-                    Assignment(
-                        assignment=unused.pop(0),
-                        deployment=spec.deployment,
-                        node=node,
-                        generation=deployment.generation,
-                    )
+            yield AssignmentPlaced(
+                Assignment(
+                    assignment=unused.pop(0),
+                    deployment=deployment.spec.deployment,
+                    node=node,
+                    generation=deployment.runs,
                 )
             )
-    return changes
 
 
 def _best_node(state: State, deployment: Deployment) -> NodeId | None:
-    feasible = [node for node in state.nodes.values() if not why_not_feasible(state, deployment.spec, node)]
-    if not feasible:
-        return None
-    return min(feasible, key=lambda node: (load(state, node), node.node)).node
+    free, load = nodes_free_for(state, deployment), loads(state)
+    return min(free, key=lambda node: (load[node], node), default=None)
 
 
-def refusals(state: State, deployment: Deployment) -> dict[NodeId, tuple[NotFeasible, ...]]:
-    """Why each node can't take one more replica; a feasible one has no reasons."""
-    return {node_id: why_not_feasible(state, deployment.spec, node) for node_id, node in sorted(state.nodes.items())}
+def _retired(state: State) -> list[NodeId]:
+    """Those that were to retire and run nothing, as far as they tell; of lost ones nobody waits to hear it."""
+    retiring = [
+        node
+        for _, node in sorted(state.nodes.items())
+        if node.directive is Directive.RETIRE and not node.retired
+    ]  # fmt: skip
+    if not retiring:
+        return []
+    assigned = {assignment.node for assignment in state.assignments.values()}
+    reported = set(state.replica_node.values())
+    return [
+        node.node
+        for node in retiring
+        if node.node not in assigned and (node.node not in reported or node.liveness is Liveness.LOST)
+    ]

@@ -1,11 +1,15 @@
 """Is a deployment's specification one that a node could follow? The first thing wrong, with its field."""
 
+from typing import Final
+
 from lunanexa_core.deployment import DeploymentSpec, EngineSpec
 from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_core.drivers.specification import parse_engine_url
 from lunanexa_core.ids import is_identifier
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.state import State
+
+REPLICAS_MAX: Final = 64
 
 
 def bad_specification(state: State, spec: DeploymentSpec) -> Refusal | None:
@@ -16,7 +20,7 @@ def bad_specification(state: State, spec: DeploymentSpec) -> Refusal | None:
         return _refuse("alias", "An alias has 1 to 256 printable characters.")
     if state.deployment_of_alias.get(spec.alias, spec.deployment) != spec.deployment:
         return _refuse("alias", f"The alias {spec.alias!r} belongs to another deployment.")
-    return _bad_number("replicas", spec.replicas, 0, 64) or _bad_engine(spec.engine)
+    return _bad_number("replicas", spec.replicas, 0, REPLICAS_MAX) or _bad_engine(spec.engine)
 
 
 def _bad_engine(engine: EngineSpec) -> Refusal | None:

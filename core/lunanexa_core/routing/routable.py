@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from lunanexa_core.ids import DeploymentId, NodeId
 from lunanexa_core.observed import Observed
+from lunanexa_core.placement.roster import covering
 from lunanexa_core.policy import Policy
 from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.southbound.heartbeat import IdentityGrade, ReplicaReport, ReplicaState
@@ -48,7 +49,10 @@ def why_not_routable(
     unheard = node_hears(observed, policy, assignment.node, now)
     if unheard is not None:
         return unheard
-    if state.nodes[assignment.node].directive is not Directive.ACTIVE:
+    directive = state.nodes[assignment.node].directive
+    if directive is not Directive.ACTIVE and assignment.assignment not in covering(
+        state, observed, policy, assignment.deployment, now
+    ):
         return NotRoutable.NODE_DIRECTIVE
     if report.state is not ReplicaState.READY:
         return NotRoutable.NOT_READY

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from lunanexa_core.deployment import Assignment
 from lunanexa_core.ids import NodeId
-from lunanexa_core.southbound.documents import DesiredAssignment, DesiredState
+from lunanexa_core.placement.standing import EMPTYING
+from lunanexa_core.southbound.documents import DesiredAssignment, DesiredState, Directive
 from lunanexa_core.state import State
 
 
@@ -12,13 +13,15 @@ def desired_state(state: State, node_id: NodeId, engine_key: Callable[[Assignmen
     """What ``node_id`` shall make true now. ``engine_key`` derives the key of an assignment's engine."""
     node = state.nodes[node_id]
     assert state.cluster is not None
-    mine = [assignment for _, assignment in sorted(state.assignments.items()) if assignment.node == node_id]
+    mine = [one for _, one in sorted(entry for entry in state.assignments.items() if entry[1].node == node_id)]
+    # A node that is told to drain stops everything: it is told when nothing is left that must wait for a successor.
+    directive = Directive.CORDON if mine and node.directive in EMPTYING else node.directive
     return DesiredState(
         cluster=state.cluster,
         node=node_id,
         epoch=state.epoch,
         generation=node.generation,
-        directive=node.directive,
+        directive=directive,
         assignments=tuple(
             DesiredAssignment(
                 assignment=assignment.assignment,

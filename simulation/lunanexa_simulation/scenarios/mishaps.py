@@ -8,6 +8,8 @@ from typing import Final, TypeAlias
 import attrs
 import trio
 
+from lunanexa_core.ids import NodeId
+from lunanexa_core.southbound.documents import Directive
 from lunanexa_ports.http_client import HttpBroken, HttpUnreachable
 from lunanexa_simulation.controller_host import HOST, PORT
 from lunanexa_simulation.disk import DiskFaults, SimulatedDisk
@@ -31,6 +33,7 @@ Mishap: TypeAlias = Callable[[World, int, Stream], Awaitable[None]]
 
 LONG_MS: Final = 15_000
 """Longer than a lease."""
+BACK_MS: Final = 300_000
 
 
 async def _a_while(draw: Stream, at_most_ms: int = LONG_MS) -> None:
@@ -69,6 +72,25 @@ async def operator_changes_their_mind(world: World, _: int, draw: Stream) -> Non
         world.trace("the operator finds nobody")
     else:
         world.check("an operator is obeyed, or told to come again", status in (200, 503), answer)
+
+
+async def operator_empties_a_node(world: World, _: int, draw: Stream) -> None:
+    """Whatever else befalls it; it is given back in the end, however long there is nobody to be told."""
+    node, directive = draw.choice(world.nodes).name, draw.choice((Directive.DRAIN, Directive.CORDON))
+    await _directed(world, node, directive)
+    await _a_while(draw, 2 * LONG_MS)
+    await world.until_told(
+        "the node is given back", lambda: _directed(world, node, Directive.ACTIVE), within_ms=BACK_MS, every_ms=500
+    )
+
+
+async def _directed(world: World, node: NodeId, directive: Directive) -> bool:
+    try:
+        status, answer = await world.operate("PUT", f"/admin/v1/nodes/{node}/directive", {"directive": directive.value})
+    except (HttpUnreachable, HttpBroken):
+        return False
+    world.check("an operator who directs a node is obeyed, or told to come again", status in (200, 503), answer)
+    return status == 200
 
 
 async def connections_break(world: World, _: int, _draw: Stream) -> None:
@@ -185,7 +207,7 @@ MISHAPS: Final[Mapping[str, tuple[Mishap, ...]]] = {
         controller_dies_with_a_full_disk,
         connections_break,
     ),
-    "operator": (operator_changes_their_mind,),
+    "operator": (operator_changes_their_mind, operator_empties_a_node),
     "node": (agent_dies, engine_dies, engine_hangs, machine_reboots, both_die, nodes_disk_fails),
     "link": (nothing_passes, packets_are_slow),
     "clock": (clock_lies,),

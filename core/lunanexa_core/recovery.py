@@ -1,0 +1,260 @@
+"""A store that lost its newest rows: how that is noticed, what would be done about it, and what an operator's go does.
+
+Rows can be lost by a restore, or when a replica that was behind takes a database's place. Nodes and other controllers
+may then know more than the store: followed blindly, it would give epochs and generations a second time. Until an
+operator says go, the leader decides nothing but what heartbeats bring (:func:`is_suspended`).
+"""
+
+import enum
+import hashlib
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from lunanexa_core.canonical import canonical_json
+from lunanexa_core.commands import (
+    Begin,
+    BeginDrain,
+    Command,
+    EnrolNode,
+    FailAttempt,
+    OpenSession,
+    Rebase,
+    ReportHeartbeat,
+    SettleWorkload,
+    Tick,
+)
+from lunanexa_core.deployment import Deployment
+from lunanexa_core.events import DeploymentApplied, Event, Liveness, NodeGeneration, RecoveryBegan, StoreRebased
+from lunanexa_core.ids import AssignmentId, DeploymentId, NodeId
+from lunanexa_core.journal import Head
+from lunanexa_core.lifecycle.reconcile import AssignmentRefusal
+from lunanexa_core.nodes.liveness import judge
+from lunanexa_core.observed import Observed
+from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.policy import Policy
+from lunanexa_core.recovery_reasons import RecoveryCause, RecoveryReason
+from lunanexa_core.southbound.heartbeat import Heartbeat, ReplicaState
+from lunanexa_core.state import State
+from lunanexa_core.time import Instant
+
+RECOVERING: Final = Refusal(
+    outcome=Outcome.STARTING,
+    message="The store is being recovered; an operator must look at it (lunanexa recovery plan) and say go"
+    " (lunanexa recovery rebase).",
+)
+_TAKEN: Final = (
+    Begin,
+    EnrolNode,
+    ReportHeartbeat,
+    Rebase,
+    # These end what this leader had begun, or write nothing.
+    SettleWorkload,
+    FailAttempt,
+    OpenSession,
+    BeginDrain,
+)
+
+
+_OUTDATED: Final = (AssignmentRefusal.ROLLED_BACK.value, AssignmentRefusal.CONTENT_CHANGED.value)
+
+
+class StepKind(enum.Enum):
+    """What recovery does about one thing."""
+
+    START_MISSING = "start_missing"
+    """A replica that the store wants and no node has, or a deployment without so many as it wants."""
+    STOP_ORPHAN = "stop_orphan"
+    """A replica that a node has and the store does not know, or wants elsewhere."""
+    EXPIRE_LEASE = "expire_lease"
+    """A request without a receipt, whose gateway is gone: it is settled as failed."""
+    MARK_UNREACHABLE = "mark_unreachable"
+    """A node that was not heard of for as long as its lease."""
+
+
+@attrs.frozen(kw_only=True)
+class RecoveryStep:
+    """``target`` is an assignment, a deployment, a workload or a node, as ``kind`` says."""
+
+    kind: StepKind
+    target: str
+    node: NodeId | None = None
+
+
+@attrs.frozen(kw_only=True)
+class RecoveryPlan:
+    """What the go would lead to, as of now. ``digest`` names it. ``waiting`` are nodes that may yet be heard."""
+
+    steps: tuple[RecoveryStep, ...]
+    waiting: tuple[NodeId, ...]
+    digest: str
+
+
+def is_suspended(state: State, command: Command) -> bool:
+    """Whether ``command`` must wait for an operator's go."""
+    return state.recovery is not None and not isinstance(command, (*_TAKEN, Tick))
+
+
+def lost_rows(state: State, known: Head) -> tuple[RecoveryReason, ...]:
+    """Why to recover when the row that ``known`` ends with is not in the store that ``state`` is made of; nothing
+    where the operator's go covered it."""
+    if known.epoch <= state.rebased:
+        return ()
+    return (RecoveryReason(cause=RecoveryCause.ROWS_MISSING, sequence=known.sequence, epoch=known.epoch),)
+
+
+def heartbeat_recovery(state: State, heartbeat: Heartbeat) -> list[Event]:
+    """What follows from a node that has a newer document than the store can have given it. A document from before
+    the last go tells nothing new: the node's generation is raised above it."""
+    node = state.nodes[heartbeat.node]
+    if state.recovery is not None:
+        return []
+    if heartbeat.epoch <= state.epoch and heartbeat.generation <= node.generation:
+        return _replaced(state, heartbeat) if state.rebased else []
+    if heartbeat.epoch <= state.rebased:
+        return _raised(state, state.rebased, (heartbeat,))
+    return [
+        RecoveryBegan(
+            (
+                RecoveryReason(
+                    cause=RecoveryCause.NODE_AHEAD,
+                    epoch=heartbeat.epoch,
+                    node=heartbeat.node,
+                    generation=heartbeat.generation,
+                ),
+            )
+        )
+    ]
+
+
+def _replaced(state: State, heartbeat: Heartbeat) -> list[Event]:
+    """Of a store that was rebased: what a node does not follow because it has another content of the same generation,
+    or a newer one, gets a generation above that."""
+    reports = {report.assignment: report.generation for report in heartbeat.replicas}
+    wanted: dict[DeploymentId, int] = {}
+    for refused in heartbeat.refused:
+        assignment, has = state.assignments.get(refused.assignment), reports.get(refused.assignment)
+        deployment = None if assignment is None else state.deployments.get(assignment.deployment)
+        if has is not None and deployment is not None and refused.refusal in _OUTDATED and deployment.runs <= has:
+            _want(wanted, deployment, has)
+    return _renewed(state, wanted)
+
+
+def _want(wanted: dict[DeploymentId, int], deployment: Deployment, above: int) -> None:
+    name = deployment.spec.deployment
+    wanted[name] = max(wanted.get(name, 0), max(above, deployment.generation) + 1)
+
+
+def _renewed(state: State, wanted: Mapping[DeploymentId, int]) -> list[Event]:
+    """Deployments as they are, in these generations."""
+    return [
+        DeploymentApplied(Deployment(spec=state.deployments[name].spec, generation=generation))
+        for name, generation in sorted(wanted.items())
+    ]
+
+
+def epoch_floor(state: State, observed: Observed) -> int:
+    """The highest epoch that is known to have been given; the go takes one above it."""
+    reasons = () if state.recovery is None else state.recovery
+    return max(
+        (
+            state.epoch,
+            state.rebased,
+            *(reason.epoch for reason in reasons),
+            *(reading.heartbeat.epoch for reading in observed.nodes.values()),
+        )
+    )
+
+
+def rebase(state: State, observed: Observed, policy: Policy, plan: str, now: Instant) -> list[Event] | Refusal:
+    """What the go changes. ``plan`` is the digest of the plan that the operator saw."""
+    if state.recovery is None:
+        return Refusal(outcome=Outcome.STALE_GENERATION, message="Nothing is being recovered.")
+    if plan != recovery_plan(state, observed, policy, now).digest:
+        return Refusal(
+            outcome=Outcome.STALE_GENERATION,
+            message="The recovery plan is another by now; look at it again.",
+            param="plan",
+        )
+    heard = tuple(reading.heartbeat for _, reading in sorted(observed.nodes.items()))
+    return _raised(state, epoch_floor(state, observed), heard, every=True)
+
+
+def _raised(state: State, above: int, heartbeats: tuple[Heartbeat, ...], *, every: bool = False) -> list[Event]:
+    """Generations above all that the nodes tell of, so that they follow the next documents. The same generation may
+    have had another content, so that those of all nodes are raised, once."""
+    generations = {name: node.generation + 1 for name, node in sorted(state.nodes.items()) if every}
+    wanted: dict[DeploymentId, int] = {}
+    for heartbeat in heartbeats:
+        own = state.nodes[heartbeat.node].generation
+        generations[heartbeat.node] = max(own, heartbeat.generation) + 1
+        for report in heartbeat.replicas:
+            assignment = state.assignments.get(report.assignment)
+            if assignment is None or assignment.deployment not in state.deployments:
+                continue
+            deployment = state.deployments[assignment.deployment]
+            if report.generation > max(assignment.generation, deployment.runs):
+                _want(wanted, deployment, report.generation)
+    rebased = StoreRebased(
+        above=above,
+        generations=tuple(NodeGeneration(node, generation) for node, generation in sorted(generations.items())),
+    )
+    return [rebased, *_renewed(state, wanted)]
+
+
+def recovery_plan(state: State, observed: Observed, policy: Policy, now: Instant) -> RecoveryPlan:
+    """What the rules would do from here on, by what is known now."""
+    steps = (
+        *_starts(state, observed),
+        *_orphans(state, observed),
+        *(RecoveryStep(kind=StepKind.EXPIRE_LEASE, target=workload) for workload in sorted(state.open)),
+        *_unreachable(state, observed, policy, now),
+    )
+    lines = [[step.kind.value, step.target, step.node] for step in steps]
+    waiting = tuple(
+        name
+        for name, node in sorted(state.nodes.items())
+        if node.public_key is not None
+        and name not in observed.nodes
+        and judge(observed, policy, name, now) is not Liveness.LOST
+    )
+    return RecoveryPlan(
+        steps=steps, waiting=waiting, digest=hashlib.sha256(canonical_json([lines, list(waiting)])).hexdigest()
+    )
+
+
+def _starts(state: State, observed: Observed) -> list[RecoveryStep]:
+    found = []
+    placed: dict[DeploymentId, int] = {}
+    for name, assignment in sorted(state.assignments.items()):
+        placed[assignment.deployment] = placed.get(assignment.deployment, 0) + 1
+        if assignment.node in observed.nodes and name not in _reported(observed, assignment.node):
+            found.append(RecoveryStep(kind=StepKind.START_MISSING, target=name, node=assignment.node))
+    for deployment_name, deployment in sorted(state.deployments.items()):
+        if placed.get(deployment_name, 0) < deployment.spec.replicas:
+            found.append(RecoveryStep(kind=StepKind.START_MISSING, target=deployment_name))
+    return found
+
+
+def _orphans(state: State, observed: Observed) -> list[RecoveryStep]:
+    found = []
+    for node in sorted(observed.nodes):
+        for name in sorted(_reported(observed, node)):
+            assignment = state.assignments.get(name)
+            if assignment is None or assignment.node != node:
+                found.append(RecoveryStep(kind=StepKind.STOP_ORPHAN, target=name, node=node))
+    return found
+
+
+def _reported(observed: Observed, node: NodeId) -> set[AssignmentId]:
+    reports = observed.nodes[node].heartbeat.replicas
+    return {report.assignment for report in reports if report.state is not ReplicaState.ABSENT}
+
+
+def _unreachable(state: State, observed: Observed, policy: Policy, now: Instant) -> list[RecoveryStep]:
+    return [
+        RecoveryStep(kind=StepKind.MARK_UNREACHABLE, target=name, node=name)
+        for name, node in sorted(state.nodes.items())
+        if node.public_key is not None and judge(observed, policy, name, now) is Liveness.LOST
+    ]
