@@ -6,7 +6,7 @@ import attrs
 
 from lunanexa_core.deployment import DeploymentSpec
 from lunanexa_core.events import LedgerPruned
-from lunanexa_core.ids import AssignmentId, ClusterId, DeploymentId, KeyId, NodeId, SessionId, WorkloadId
+from lunanexa_core.ids import AssignmentId, ClusterId, DeploymentId, HolderId, KeyId, NodeId, SessionId, WorkloadId
 from lunanexa_core.keys import ApiKey
 from lunanexa_core.recovery_reasons import RecoveryReason
 from lunanexa_core.southbound.documents import Directive
@@ -21,6 +21,8 @@ class Begin:
 
     cluster: ClusterId
     version: str
+    holder: HolderId | None = None
+    """The installation."""
     keys: tuple[ApiKey, ...] = ()
     nodes: tuple[tuple[NodeId, str], ...] = ()
     """Node id and the digest of its installation key."""

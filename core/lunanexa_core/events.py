@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from lunanexa_core.deployment import Assignment, Deployment
-from lunanexa_core.ids import AssignmentId, BootId, ClusterId, DeploymentId, KeyId, NodeId, TenantId
+from lunanexa_core.ids import AssignmentId, BootId, ClusterId, DeploymentId, HolderId, KeyId, NodeId, TenantId
 from lunanexa_core.journal import Chain, Pruned
 from lunanexa_core.keys import ApiKey
 from lunanexa_core.recovery_reasons import RecoveryReason
@@ -41,6 +41,8 @@ class EpochBegan:
     """A leader began; the epoch is the row's own."""
 
     version: str
+    holder: HolderId | None = None
+    """The installation that leads."""
 
 
 @attrs.frozen

@@ -15,6 +15,7 @@ from lunanexa_core.ids import (
     BootId,
     ClusterId,
     DeploymentId,
+    HolderId,
     KeyId,
     NodeId,
     TenantId,
@@ -95,6 +96,8 @@ class State:
 
     cluster: ClusterId | None = None
     epoch: int = 0
+    holder: HolderId | None = None
+    """The installation that led last."""
     keys: dict[KeyId, ApiKey] = attrs.Factory(dict)
     key_of_digest: dict[str, KeyId] = attrs.Factory(dict)
     nodes: dict[NodeId, Node] = attrs.Factory(dict)

@@ -137,6 +137,7 @@ async def test_a_far_too_long_body_is_a_413_and_kept_nowhere(clock: MockClock, p
     assert peak_bytes < ON_THE_WAY_BYTES
 
 
+@pytest.mark.slow
 async def test_of_a_body_over_the_limit_a_little_is_taken_and_nothing_kept(autojump_clock: MockClock) -> None:
     async with edge(autojump_clock) as one:
         for dialect, limit_bytes in LIMITS.items():

@@ -76,6 +76,7 @@ async def test_a_file_that_is_no_store(tmp_path: Path, content: bytes) -> None:
     assert path.read_bytes() == content
 
 
+@pytest.mark.slow
 async def test_damaged_pages_are_a_fault(tmp_path: Path) -> None:
     """Whichever page of the file is overwritten: it is a fault, unless nothing reads the page."""
     path = tmp_path / "store.sqlite3"
@@ -96,6 +97,7 @@ async def test_damaged_pages_are_a_fault(tmp_path: Path) -> None:
     assert sum(outcomes) > len(outcomes) * 2 // 3
 
 
+@pytest.mark.slow
 async def test_changed_bytes_are_never_believed(tmp_path: Path) -> None:
     """A few bytes anywhere in the file: it is refused, or everything that is believed was written so."""
     path = tmp_path / "store.sqlite3"

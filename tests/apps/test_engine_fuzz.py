@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -107,6 +108,7 @@ def ask(call: Call, **more: Any) -> Call:
     return call
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.sampled_from(PATHS), REQUESTS, st.sampled_from(Mode))
 def test_any_json_gets_an_answer(path: str, request: Any, mode: Mode) -> None:

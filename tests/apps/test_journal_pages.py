@@ -101,6 +101,7 @@ async def test_pages_together_are_what_was_asked_for(asked: dict[str, object]) -
     assert found == wanted
 
 
+@pytest.mark.slow
 async def test_a_page_of_what_is_rare_is_bounded_and_goes_on() -> None:
     journal, rows = journal_of(LOOKED_MAX + 600)
     query, pages, found = PageQuery(limit=500, actor="rare"), 0, list[Row]()

@@ -284,6 +284,27 @@ async def test_a_second_controller_follows_and_refuses_while_the_first_leads(moc
             assert second.state == first.state
 
 
+async def test_another_installation_leads_only_with_the_same_secrets_or_after_a_restore(mock_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    async with kernel_on(disk) as first:
+        await build_fleet(first)
+    strange = attrs.evolve(BEGIN, keys=(api_key(digest=secret_digest("lnx_" + "s" * 43)),))
+
+    def kernel(seat: Seat) -> Kernel:
+        store = SimulatedJournal(disk.mount())
+        return Kernel(store, store, SimulatedClock(), POLICY, seat)
+
+    with pytest.RaisesGroup(pytest.RaisesExc(PortFault, match="copy the folder controller/secrets")):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(kernel(OTHER).run, strange)
+    async with trio.open_nursery() as nursery:
+        changed = kernel(SEAT)
+        await nursery.start(changed.run, strange)
+        assert changed.leading, "an installation may change its own secrets"
+        nursery.cancel_scope.cancel("the test is over")
+    assert mock_clock.current_time() == trio.current_time()
+
+
 async def live(kernel: Kernel, *, task_status: trio.TaskStatus[trio.CancelScope]) -> None:
     """A kernel whose life ends with the scope that it starts with."""
     with trio.CancelScope() as scope:

@@ -4,6 +4,7 @@ one assignment have two engines (the engines of the tests look for that themselv
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -166,6 +167,7 @@ def live(last: int | None) -> int:
     return steps.count
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_killed_at_any_step_is_recovered_from() -> None:
     total = live(None)
     assert total > 40

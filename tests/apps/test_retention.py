@@ -207,6 +207,7 @@ async def check_whole(store: Store, kernel: Kernel | None = None) -> Replay:
     return replayed
 
 
+@pytest.mark.slow
 async def test_what_is_over_leaves_and_its_sums_go_on(autojump_clock: MockClock) -> None:
     store = await stored(autojump_clock)
     whole = await replay(store.reader())

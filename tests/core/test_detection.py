@@ -147,6 +147,7 @@ values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.dictionaries(st.sampled_from([MODELS_PATH, *TELLING_PATHS]), values))
 def test_no_answer_of_a_stranger_breaks_it(answers: dict[str, object]) -> None:

@@ -160,6 +160,7 @@ steps = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(before=steps, after=steps, share=st.integers(0, 1_000), again=st.integers(1, 60))
 def test_a_replay_from_what_was_carried_is_equal(before: Steps, after: Steps, share: int, again: int) -> None:

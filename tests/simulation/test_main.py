@@ -63,6 +63,7 @@ def test_list_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(SCENARIOS)
 
 
+@pytest.mark.slow
 def test_a_run_writes_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "report.json"
     assert main(["run", "first-slice", "--seed", "4", "--json", str(path)]) == 0

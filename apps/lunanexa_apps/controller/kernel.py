@@ -169,7 +169,7 @@ class Kernel(Batches):
         """Follows until it may lead, then leads until another does, for ever. It has started when it leads, or
         follows another, or waits for the store. Raises ``PortFault`` when the journal is damaged."""
         known: Replay | None = None
-        started = _Once(task_status)
+        begin, started = attrs.evolve(begin, holder=self.seat.holder), _Once(task_status)
         try:
             while True:
                 known = await self._follow(known, begin, started)
@@ -197,7 +197,6 @@ class Kernel(Batches):
 
         def waits() -> None:
             nonlocal followed
-            check_same_installation(self.state, begin)
             if self.leader != followed:
                 followed = self.leader
                 _log.info("following", leader=followed, sequence=self.head.sequence)
@@ -209,7 +208,13 @@ class Kernel(Batches):
             self.store_ok = False
             started.tell()
 
-        return await self._follower.follow(known, replayed=self._take_replay, waits=waits, lost=lost)
+        return await self._follower.follow(
+            known,
+            replayed=self._take_replay,
+            caught_up=lambda: check_same_installation(self.state, begin),
+            waits=waits,
+            lost=lost,
+        )
 
     def _take_replay(self, replay: Replay, happened: Sequence[Event]) -> None:
         self.state, self.head = replay.state, replay.head

@@ -31,13 +31,16 @@ def keys_of(secrets: ControllerSecrets) -> tuple[ApiKey, ...]:
 
 
 def check_same_installation(state: State, begin: Begin) -> None:
-    """Raises ``PortFault`` when another controller leads the store with other secrets than ``begin`` brings: as a
-    leader this one would void them, and could reach neither nodes nor engines."""
+    """Raises ``PortFault`` when another installation led the store last, with other secrets than ``begin`` brings: as a
+    leader this one would void them, and could reach neither nodes nor engines. A store that was restored may be taken
+    over by whoever is there."""
+    if state.recovery is not None or state.holder in (None, begin.holder):
+        return
     for key in begin.keys:
         known = state.keys.get(key.key)
         if known is not None and known.digest != key.digest:
             raise PortFault(
-                "this controller's secrets are not those of the controller that leads the store; copy the folder"
+                "this controller's secrets are not those of the controller that led the store last; copy the folder"
                 " controller/secrets from its data directory into this one's"
             )
 

@@ -29,8 +29,8 @@ def apply(  # noqa: C901, PLR0915  # one arm an event
     match event:
         case events.ClusterCreated(cluster=cluster):
             state.cluster = cluster
-        case events.EpochBegan():
-            state.epoch = epoch
+        case events.EpochBegan(holder=holder):
+            state.epoch, state.holder = epoch, holder or state.holder
         case events.KeyCreated(key=key):
             state.keys[key.key] = key
             state.key_of_digest[key.digest] = key.key
