@@ -132,6 +132,24 @@ class Figures:
                 nursery.start_soon(call)
         self.speeds.append(count / (time.perf_counter() - began))
 
+    async def paced(self, ask: Callable[[], Awaitable[None]], callers: int, rate: float, seconds: float) -> None:
+        """``rate`` rows a second, each asked for when it is due, however long the others take."""
+        began, count = trio.current_time(), 0
+
+        async def call(number: int) -> None:
+            nonlocal count
+            while (due := began + number / rate) < began + seconds:
+                await trio.sleep_until(due)
+                await ask()
+                count += 1
+                self.latencies_ms.append((trio.current_time() - due) * 1_000)
+                number += callers
+
+        async with trio.open_nursery() as nursery:
+            for number in range(callers):
+                nursery.start_soon(call, number)
+        self.speeds.append(count / (trio.current_time() - began))
+
 
 async def verify(journal: Journal) -> int:
     head = Head()
@@ -211,9 +229,22 @@ async def _measure(directory: Path, address: PostgresAddress | None, seconds: fl
                 if insert is not None:
                     unchained = found.setdefault(("PostgreSQL", "unchained", callers), Figures())
                     await unchained.round(insert, callers, seconds)
+        for name, journal in journals.items():
+            half = found[name, "grouped", CALLERS[-1]].speed / 2
+            grouped = Grouped(journal, await journal.head())
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(grouped.write)
+                figures = found.setdefault((name, "half", CALLERS[-1]), Figures())
+                await figures.paced(grouped.ask, CALLERS[-1], half, seconds * rounds)
+                nursery.cancel_scope.cancel()
         for journal in journals.values():
             verified += await verify(journal)
     return _report(found, verified, tuple(stores))
+
+
+def _half_load(store: str, figures: Figures) -> str:
+    added = f"p50 {figures.p_ms(50):.2f} ms, p99 {figures.p_ms(99):.2f} ms"
+    return f"{store} at half of its grouped speed ({figures.speed:,.0f} rows/s): waiting to be durable adds {added}."
 
 
 def _report(found: dict[tuple[str, str, int], Figures], verified: int, stores: tuple[str, ...]) -> Report:
@@ -245,6 +276,7 @@ def _report(found: dict[tuple[str, str, int], Figures], verified: int, stores: t
         rows=tuple(rows),
         figures=figures,
         notes=(
+            *(_half_load(store, found[store, "half", CALLERS[-1]]) for store in stores),
             f"{verified:,} rows written to the chains, all verified.",
             f"unchained: single inserts without a chain on {CONNECTIONS} connections, what PostgreSQL does by itself.",
             *(() if "PostgreSQL" in stores else ("No PostgreSQL server was found.",)),

@@ -73,7 +73,7 @@ async def test_a_client_that_left_is_no_fault() -> None:
 
 
 async def test_a_bug_behind_quart_is_told_the_same(autojump_clock: MockClock) -> None:
-    async with edge(autojump_clock) as one:
+    async with edge(autojump_clock, replays=False) as one:
         # The kernel's table is broken on purpose.
         one.world.kernel.state.keys.clear()
         with capture_logs() as logs:

@@ -37,6 +37,7 @@ from lunanexa_simulation.workers import SimulatedWorkers
 from tests.apps.engine_driver import engine
 from tests.core.builders import NODE, SEAT, SECRET, SESSION, api_key, heartbeat, report, spec
 from tests.core.builders import engine as engine_spec
+from tests.replayed import check_replay
 
 HOST = "10.0.0.1"
 FIRST_PORT = 9000
@@ -311,8 +312,10 @@ async def fleet(
     answers_bytes: int = 1 << 20,
     disk: SimulatedDisk | None = None,
     seed: int = 1,
+    replays: bool = True,
 ) -> AsyncIterator[Fleet]:
-    """One deployment with a replica for each engine (a reference engine unless told), on virtual ``time``."""
+    """One deployment with a replica for each engine (a reference engine unless told), on virtual ``time``. At its end
+    the journal is replayed and must give the kernel's state, unless a test lays hands on either (``replays``)."""
     assert time.current_time() == trio.current_time()
     replicas = engines or (reference(),)
     clock, metrics, streams = SimulatedClock(), SimulatedMetrics(), Streams(seed)
@@ -323,7 +326,7 @@ async def fleet(
         keys=(key or api_key(), *more_keys),
         nodes=tuple((node, secret_digest(NODE_SECRET)) for node in (*NODES, NEWCOMER)),
     )
-    async with _kernel(disk, clock, policy or PATIENT, begin) as kernel, trio.open_nursery() as world:
+    async with _kernel(disk, clock, policy or PATIENT, begin, replays) as kernel, trio.open_nursery() as world:
         dispatch = KernelDispatch(kernel, SECRET)
         network = SimulatedNetwork(world, streams)
         for number, replica in enumerate(replicas):
@@ -356,7 +359,9 @@ async def fleet(
 
 
 @asynccontextmanager
-async def _kernel(disk: SimulatedDisk, clock: SimulatedClock, policy: Policy, begin: Begin) -> AsyncIterator[Kernel]:
+async def _kernel(
+    disk: SimulatedDisk, clock: SimulatedClock, policy: Policy, begin: Begin, replays: bool
+) -> AsyncIterator[Kernel]:
     """It ends after everybody who may still ask it something."""
     store = SimulatedJournal(disk.mount())
     kernel = Kernel(store, store, clock, policy, SEAT)
@@ -364,6 +369,8 @@ async def _kernel(disk: SimulatedDisk, clock: SimulatedClock, policy: Policy, be
         await nursery.start(kernel.run, begin)
         yield kernel
         nursery.cancel_scope.cancel("the test is over")
+    if replays:
+        check_replay(kernel, disk)
 
 
 def reference(number: int = 0, **settings: Any) -> AsgiApplication:

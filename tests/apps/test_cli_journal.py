@@ -66,7 +66,8 @@ class Serving:
     async def _run(self, function: Callable[[], Awaitable[T]]) -> T:
         auditor = api_key(key=KeyId("key_a"), digest=secret_digest(AUDITOR), roles=frozenset({Role.AUDITOR}))
         clock = trio.lowlevel.current_clock()
-        async with edge(clock, keys=(auditor,)) as one, trio.open_nursery() as nursery:
+        untouched = self.meanwhile is None
+        async with edge(clock, keys=(auditor,), replays=untouched) as one, trio.open_nursery() as nursery:
             self._one = one
             await one.world.ask(CHAT)
             one.world.network.listen("box", 8400, one.root)

@@ -307,7 +307,7 @@ async def test_a_restart_forgets_neither_keys_nor_answers(autojump_clock: MockCl
 
 
 async def test_the_receipt_of_what_is_gone_comes_from_the_ledger(autojump_clock: MockClock) -> None:
-    async with fleet(autojump_clock) as world:
+    async with fleet(autojump_clock, replays=False) as world:
         keyed = request(1, idempotency=secret_digest("k"), binding=secret_digest("body"))
         await world.kernel.ask(AdmitWorkload(keyed), "test")
         await settle_all(world)

@@ -48,6 +48,7 @@ from tests.core.builders import (
     request,
     spec,
 )
+from tests.replayed import check_replay
 
 pytestmark = pytest.mark.usefixtures("mock_clock")
 
@@ -74,6 +75,7 @@ async def kernel_on(disk: SimulatedDisk, seat: Seat = SEAT) -> AsyncIterator[Ker
         await nursery.start(kernel.run, BEGIN)
         yield kernel
         nursery.cancel_scope.cancel("the test is over")
+    check_replay(kernel, disk)
 
 
 async def build_fleet(kernel: Kernel) -> None:

@@ -77,11 +77,8 @@ def _best_node(state: State, deployment: Deployment) -> NodeId | None:
 
 def _retired(state: State) -> list[NodeId]:
     """Those that were to retire and run nothing, as far as they tell; of lost ones nobody waits to hear it."""
-    retiring = [
-        node
-        for _, node in sorted(state.nodes.items())
-        if node.directive is Directive.RETIRE and not node.retired
-    ]  # fmt: skip
+    nodes = (node for _, node in sorted(state.nodes.items()))
+    retiring = [node for node in nodes if node.directive is Directive.RETIRE and not node.retired]
     if not retiring:
         return []
     assigned = {assignment.node for assignment in state.assignments.values()}

@@ -58,10 +58,8 @@ class View:
 
     def is_ready(self, assignment: Assignment) -> bool:
         """Whether it could be granted requests, whatever is wanted of its node."""
-        report, deployment = (
-            self.state.replicas.get(assignment.assignment),
-            self.state.deployments[assignment.deployment],
-        )
+        report = self.state.replicas.get(assignment.assignment)
+        deployment = self.state.deployments[assignment.deployment]
         if report is None or report.state is not ReplicaState.READY or report.host is None or report.port is None:
             return False
         if not report.generation == assignment.generation == deployment.runs:
