@@ -83,5 +83,5 @@ async def test_many_changes_at_once_are_looked_at_together_and_the_last_one_too(
         with trio.fail_after(60):
             while not kernel.state.assignments:
                 await kernel.wait_changed()
-        assert kernel.looks - before < 10
+        assert kernel.looks - before < 50, "not one for each of the 202 changes"
         nursery.cancel_scope.cancel("the test is over")
