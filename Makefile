@@ -141,9 +141,9 @@ build/purity/.ready: requirements-dev.lock | $(VENV)/.setup-dev
 
 .PHONY: test
 test: setup-dev ## All tests but those by hand, with the coverage gate of core
-	@$(MAKE) -k test-coverage test-slow
+	@$(MAKE) -k test-coverage test-worlds test-slow
 
-.PHONY: test-fast test-coverage test-slow
+.PHONY: test-fast test-coverage test-worlds test-slow
 test-fast: setup-dev
 	@TESTS_QUICK=1 $(BIN)/pytest -q -n $(TEST_JOBS) -m "not by_hand and not slow" --junitxml=build/reports/fast.xml
 
@@ -152,9 +152,13 @@ test-coverage: setup-dev
 	    --cov --cov-report=term --cov-report=json:build/coverage/core.json
 	@$(BIN)/python .ci/branch_coverage.py build/coverage/core.json 95
 
+# Simulated worlds share nothing, and take a processor each.
+test-worlds: setup-dev
+	@$(BIN)/pytest -q -n $(TEST_JOBS) -m "slow and not by_hand" tests/simulation --junitxml=build/reports/worlds.xml
+
 # One after another: each of these starts processes of its own.
 test-slow: setup-dev
-	@$(BIN)/pytest -q -m "slow and not by_hand" --junitxml=build/reports/slow.xml
+	@$(BIN)/pytest -q -m "slow and not by_hand" --ignore tests/simulation --junitxml=build/reports/slow.xml
 
 .PHONY: sim
 sim: $(VENV)/.setup ## Run one scenario of the simulator: make sim SCENARIO=first-slice SEED=7

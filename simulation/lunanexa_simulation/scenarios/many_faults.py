@@ -35,6 +35,7 @@ BACK_MS: Final = 300_000
 REFUSALS: Final[Mapping[str, int]] = {
     Outcome.STARTING.value: 503,
     Outcome.NO_CAPACITY.value: 503,
+    Outcome.NO_PLACEMENT.value: 503,
     Outcome.STORE_UNAVAILABLE.value: 503,
     Outcome.RECEIPT_UNAVAILABLE.value: 503,
     Outcome.RATE_LIMITED.value: 429,
