@@ -152,6 +152,7 @@ def receipts(count: int) -> list[Event]:
     return events
 
 
+@pytest.mark.slow
 async def test_receipts_by_tenant_and_time_also_those_that_have_left_memory() -> None:
     count = state_module.RECENT_RECEIPTS + 300
     disk, head = SimulatedDisk(), Head()

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager
 
 import attrs
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -399,6 +400,7 @@ def killed_at(steps: Sequence[int], names: Sequence[str], moment: Moment) -> Non
             raise
 
 
+@pytest.mark.slow
 def test_a_controller_that_is_killed_between_two_steps_is_recovered_from() -> None:
     names = run().names
     assert len(names) > 40

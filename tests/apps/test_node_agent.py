@@ -222,6 +222,7 @@ async def test_a_node_belongs_to_one_cluster(clock: MockClock) -> None:
         assert len(world.host.living()) == 1
 
 
+@pytest.mark.slow
 async def test_a_node_is_heard_within_one_interval_after_however_long_an_outage(clock: MockClock) -> None:
     async with node_world(clock) as world:
         await ready_world(world)

@@ -189,6 +189,7 @@ async def test_pages_are_stable_while_workloads_end(autojump_clock: MockClock) -
             assert refused.outcome is Outcome.INVALID_REQUEST
 
 
+@pytest.mark.slow
 async def test_receipts_that_have_left_memory_are_read_from_the_ledger(autojump_clock: MockClock) -> None:
     async with fleet(autojump_clock, policy=Policy(queue_requests_max=5_000)) as world:
         await make_key(world, "key_2", OTHER)

@@ -5,7 +5,7 @@ import pytest
 from lunanexa_simulation.scenarios import SCENARIOS
 from lunanexa_simulation.verdicts import Verdict
 
-FAST = ("agent-kill", "cancellation", "overload", "reboot")
+FAST = ("cancellation", "overload", "reboot")
 """What shows most in a second; all others run with those of many seeds."""
 
 
