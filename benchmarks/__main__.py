@@ -13,6 +13,7 @@ import attrs
 from benchmarks import (
     bodies,
     cancellation,
+    data_door,
     gateway,
     heartbeats,
     journal_group_commit,
@@ -30,6 +31,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Options], Report]]] = {
     "journal_start": journal_start.measure,
     "heartbeats": heartbeats.measure,
     "gateway": gateway.measure,
+    "data_door": data_door.measure,
     "bodies": bodies.measure,
     "streams_200": streams_200.measure,
     "cancellation": cancellation.measure,

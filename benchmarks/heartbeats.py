@@ -1,8 +1,9 @@
 """What a fleet that only reports costs its controller: each node has a report every two seconds and a long poll.
 
-A real ``lunanexa-controller`` on one core, over a store in which the real codec has registered the nodes and placed a
-replica on each; the nodes are a process on another core (:mod:`benchmarks.node_fleet`). Fleets of three sizes are
-measured in one run, so that what one node more costs is told by their ratio.
+A real ``lunanexa-controller`` on one core, over a store in which the real codec has enrolled the nodes and placed a
+replica on each; the nodes are a process on another core (:mod:`benchmarks.node_fleet`), with certificates that the
+controller's authority issued. Fleets of three sizes are measured in one run, so that what one node more costs is told
+by their ratio.
 """
 
 import contextlib
@@ -21,20 +22,27 @@ from typing import Final
 
 import attrs
 import trio
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from benchmarks.harness import HarnessFailed, cpu_s
 from benchmarks.journal_start import start_once
 from benchmarks.load import Address
-from benchmarks.node_fleet import EVERY_S, NodeFleet, Place
+from benchmarks.node_fleet import EVERY_S, VERSION, NodeFleet, Place
 from benchmarks.report import Options, Report
+from lunanexa_adapters.crypto.credentials import TlsCredentials
+from lunanexa_adapters.crypto.fleet_keys import LocalFleetKeys
+from lunanexa_adapters.crypto.signing import Ed25519Signer
 from lunanexa_adapters.sqlite.journal import open_sqlite_journal
+from lunanexa_adapters.system.clock import SystemClock
 from lunanexa_apps.controller.replay import rebuild
 from lunanexa_apps.controller.rows import to_row
 from lunanexa_core.deployment import Assignment, Deployment, DeploymentSpec, EngineSpec
-from lunanexa_core.events import AssignmentPlaced, DeploymentApplied, Event, NodeRegistered
-from lunanexa_core.ids import Alias, AssignmentId, DeploymentId, HolderId, NodeId
+from lunanexa_core.events import AssignmentPlaced, DeploymentApplied, Event, NodeEnrolled
+from lunanexa_core.identity.certificate import NodeCertificate, terms_at
+from lunanexa_core.identity.names import node_identity
+from lunanexa_core.identity.trust import TrustSet
+from lunanexa_core.ids import Alias, AssignmentId, ClusterId, DeploymentId, HolderId, NodeId
 from lunanexa_core.journal import Row
-from lunanexa_core.keys import secret_digest
 from lunanexa_ports.journal import Appended
 
 SIZES: Final = (100, 500, 1_000)
@@ -97,8 +105,7 @@ def _measure(options: Options, size: int) -> Cost:
     with tempfile.TemporaryDirectory(prefix="lunanexa-heartbeats-", dir=options.directory) as made:
         folder = Path(made)
         start_once(folder)  # It makes secrets, store and cluster.
-        places = [_place(number) for number in range(size)]
-        trio.run(_fill, folder / "controller" / "store.sqlite3", places)
+        places = trio.run(_fill, folder / "controller", size)
         with _controller(folder, theirs) as (process, address):
             before_cores = os.sched_getaffinity(0)
             os.sched_setaffinity(0, ours)
@@ -143,19 +150,45 @@ def _cores() -> tuple[set[int], set[int]]:
     return set(found[1:]), {found[0]}
 
 
-def _place(number: int) -> Place:
-    assignment = Assignment(
-        assignment=AssignmentId(f"asg_fleet_{number:04}"),
-        deployment=_DEPLOYMENT,
-        node=NodeId(f"node-{number:04}"),
-        generation=1,
-    )
-    return Place(assignment=assignment, bearer=f"secret-of-node-{number:04}-0123456789abcdefghijkl")
+class _Registry:
+    """Makes nodes as an enrolment does: each has its own keys, and a certificate of the cluster's authority."""
+
+    def __init__(self, secrets: Path, cluster: ClusterId, trust: TrustSet) -> None:
+        self._keys = LocalFleetKeys(secrets, SystemClock())
+        self._cluster = cluster
+        self._trust = trust
+        self._wall_ms = SystemClock().now().wall_ms
+
+    def enrol(self, number: int) -> tuple[Place, NodeEnrolled]:
+        node, issuer = NodeId(f"node-{number:04}"), self._trust.issuing
+        credentials, signer = TlsCredentials(None), Ed25519Signer(Ed25519PrivateKey.generate())
+        credentials.trust([issuer.certificate])
+        terms = terms_at(node_identity(self._cluster, node).uri, f"f{number:04x}", self._wall_ms)
+        chain = self._keys.issue(issuer.fingerprint, credentials.request(), terms)
+        if chain is None:
+            raise HarnessFailed("the authority issues nothing")
+        credentials.accept(chain)
+        place = Place(
+            assignment=Assignment(
+                assignment=AssignmentId(f"asg_fleet_{number:04}"), deployment=_DEPLOYMENT, node=node, generation=1
+            ),
+            signer=signer,
+            credentials=credentials,
+            trust_version=self._trust.version,
+        )
+        event = NodeEnrolled(
+            node=node,
+            public_key=signer.public_key,
+            agent_version=VERSION,
+            token=f"token_{number:04}",
+            certificate=NodeCertificate(
+                serial=terms.serial, issuer=issuer.fingerprint, not_after_wall_ms=terms.not_after_s * 1_000
+            ),
+        )
+        return place, event
 
 
-def _events(places: list[Place]) -> Iterator[Event]:
-    for place in places:
-        yield NodeRegistered(place.node, secret_digest(place.bearer))
+def _placements(places: list[Place]) -> Iterator[Event]:
     spec = DeploymentSpec(
         deployment=_DEPLOYMENT,
         alias=Alias("fleet"),
@@ -167,22 +200,28 @@ def _events(places: list[Place]) -> Iterator[Event]:
         yield AssignmentPlaced(place.assignment)
 
 
-async def _fill(store: Path, places: list[Place]) -> None:
-    """Nothing asked of a controller registers a thousand nodes: they are put into the store, as its leader would."""
-    async with open_sqlite_journal(store) as journal:
+async def _fill(folder: Path, size: int) -> list[Place]:
+    """Nobody carries a token to a thousand machines: nodes are put into the store, as its leader would."""
+    async with open_sqlite_journal(folder / "store.sqlite3") as journal:
         known = await rebuild(journal)
+        if known.state.cluster is None or known.state.trust is None:
+            raise HarnessFailed("the controller left a store without a cluster")
+        registry = _Registry(folder / "secrets", known.state.cluster, known.state.trust)
+        enrolled = [registry.enrol(number) for number in range(size)]
+        places = [place for place, _ in enrolled]
         holder = HolderId("benchmark")
         claimed = await journal.claim(holder, "", seen=await journal.look())
         if claimed is None:
             raise HarnessFailed("somebody leads the store")
         head, rows = known.head, list[Row]()
-        for event in _events(places):
+        for event in (*(event for _, event in enrolled), *_placements(places)):
             rows.append(to_row(head, event, epoch=claimed.epoch, wall_ms=known.wall_ms, actor="benchmark"))
             head = head.after(rows[-1])
         outcome = await journal.append(claimed.epoch, attrs.evolve(known.head, epoch=claimed.epoch), rows)
         if outcome is not Appended.DURABLE:
             raise HarnessFailed(f"the store can't be prepared: {outcome}")
         await journal.release(holder, claimed.epoch)
+    return places
 
 
 @contextlib.contextmanager
@@ -193,7 +232,9 @@ def _controller(folder: Path, cores: set[int]) -> Iterator[tuple[subprocess.Pope
     command = [sys.executable, "-m", "lunanexa_apps.controller.main", "--data-dir", str(folder)]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [*command, "--listen", "127.0.0.1:0", "--log-format", "json"], stdout=output, stderr=output
+            [*command, "--listen", "127.0.0.1:0", "--node-listen", "127.0.0.1:0", "--log-format", "json"],
+            stdout=output,
+            stderr=output,
         )
     try:
         os.sched_setaffinity(process.pid, cores)
@@ -206,9 +247,9 @@ def _controller(folder: Path, cores: set[int]) -> Iterator[tuple[subprocess.Pope
 def _address(process: subprocess.Popen[bytes], log: Path) -> Address:
     until_s = time.perf_counter() + _START_S
     while time.perf_counter() < until_s and process.poll() is None:
-        _, found, rest = log.read_text(errors="replace").partition('"base_url": "http://')
+        _, found, rest = log.read_text(errors="replace").partition('"node_url": "https://')
         if found:
-            host, _, port = rest.partition('"')[0].removesuffix("/v1").rpartition(":")
+            host, _, port = rest.partition('"')[0].rpartition(":")
             return Address(host, int(port))
         time.sleep(0.01)
     raise HarnessFailed(f"the controller did not serve: {log.read_text(errors='replace')[-1_000:]}")

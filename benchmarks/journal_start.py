@@ -28,12 +28,13 @@ from lunanexa_apps.controller.kept_snapshots import keep_snapshot
 from lunanexa_apps.controller.replay import Replay, rebuild
 from lunanexa_apps.controller.rows import place_of, to_row
 from lunanexa_apps.controller.snapshot import Snapshot
+from lunanexa_core.admission.settle import settled_as
 from lunanexa_core.events import Event, Liveness, LivenessChanged, WorkloadAdmitted, WorkloadSettled
 from lunanexa_core.ids import Alias, DeploymentId, HolderId, RequestId, SessionId, StartId, WorkloadId
 from lunanexa_core.journal import Row
 from lunanexa_core.kernel.apply import APPLY_VERSION, apply
 from lunanexa_core.keys import ApiKey, Role
-from lunanexa_core.workload import Attempt, Dialect, Receipt, Settlement, Usage, WorkloadRequest
+from lunanexa_core.workload import Attempt, Dialect, Settlement, Usage, WorkloadRequest
 from lunanexa_ports.journal import Appended
 
 RECORDS: Final = (10_000, 1_000_000)
@@ -187,27 +188,16 @@ def _admission(key: ApiKey, number: int) -> WorkloadAdmitted:
 
 
 def _settlement(admission: WorkloadAdmitted) -> WorkloadSettled:
-    request = admission.request
-    return WorkloadSettled(
-        Receipt(
-            workload=request.workload,
-            request=request.request,
-            tenant=admission.tenant,
-            key=admission.key,
-            alias=request.alias,
-            deployment=admission.deployment,
-            dialect=request.dialect,
-            settlement=Settlement(
-                workload=request.workload,
-                outcome=None,
-                usage=Usage(input_tokens=80, output_tokens=120),
-                queue_ms=1,
-                first_output_ms=40,
-                total_ms=900,
-                attempts=(Attempt(start=StartId("st_01m8mnfcq52p4gc0ctktb8mpym"), status=200),),
-            ),
-        )
+    settlement = Settlement(
+        workload=admission.request.workload,
+        outcome=None,
+        usage=Usage(input_tokens=80, output_tokens=120),
+        queue_ms=1,
+        first_output_ms=40,
+        total_ms=900,
+        attempts=(Attempt(start=StartId("st_01m8mnfcq52p4gc0ctktb8mpym"), status=200),),
     )
+    return settled_as(admission, settlement)
 
 
 @contextlib.contextmanager

@@ -1,29 +1,30 @@
-"""Many nodes in one process: real signatures, raw sockets and one selector, so that the fleet costs little itself.
+"""Many nodes in one process: real signatures, mutual TLS on raw sockets and one selector, so that the fleet costs
+little itself.
 
-Each node enrols, then reports every two seconds over a connection that it keeps, and waits on another for its desired
-state. When a report is due does not depend on answers: what comes late is late for as long as it was due.
+Each node has an identity, reports every two seconds over a connection that it keeps, and waits on another for its
+desired state. When a report is due does not depend on answers: what comes late is late for as long as it was due.
 """
 
 import heapq
 import json
 import selectors
 import socket
+import ssl
 import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from benchmarks.load import Address, LoadFailed
+from lunanexa_adapters.crypto.credentials import TlsCredentials
 from lunanexa_adapters.crypto.signing import Ed25519Signer
 from lunanexa_apps.codec import encode
 from lunanexa_core.deployment import Assignment
 from lunanexa_core.ids import BootId, NodeId, StartId
 from lunanexa_core.southbound.heartbeat import (
     EngineReadings,
-    Enrolment,
     Heartbeat,
     IdentityGrade,
     ReplicaReport,
@@ -32,18 +33,20 @@ from lunanexa_core.southbound.heartbeat import (
 
 EVERY_S: Final = 2.0
 WAIT_MS: Final = 30_000
-_RAMP_S: Final = 0.0123
-"""From one node's beginning to the next one's."""
+_RAMP_S: Final = 0.0247
+"""From one node's beginning, which is two handshakes, to the next one's."""
 _READ_BYTES: Final = 64 * 1024
-_VERSION: Final = "0.1.0"
+VERSION: Final = "0.1.0"
 
 
 @attrs.frozen(kw_only=True)
 class Place:
-    """A node as the store knows it, and its one replica."""
+    """A node as the store knows it, who it is, and its one replica."""
 
     assignment: Assignment
-    bearer: str = attrs.field(repr=False)
+    signer: Ed25519Signer = attrs.field(repr=False)
+    credentials: TlsCredentials = attrs.field(repr=False)
+    trust_version: int
 
     @property
     def node(self) -> NodeId:
@@ -60,8 +63,10 @@ class _Line:
         self.due_s = 0.0
         """When the last request was due."""
         self._read = b""
-        self.socket = socket.create_connection((address.host, address.port), timeout=10)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain = socket.create_connection((address.host, address.port), timeout=10)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        context = owner.place.credentials.client_context(anonymous=False, verified=True)
+        self.socket: ssl.SSLSocket = context.wrap_socket(plain)
 
     def ask(self, request: bytes, due_s: float) -> None:
         self.asked, self.due_s, self._read = True, due_s, b""
@@ -73,6 +78,8 @@ class _Line:
         if not data:
             raise LoadFailed(f"{self.owner.place.node}: the connection was cut")
         self._read += data
+        while self.socket.pending():  # of what TLS has read already the selector knows nothing
+            self._read += self.socket.recv(_READ_BYTES)
         head, end, body = self._read.partition(b"\r\n\r\n")
         if not end:
             return None
@@ -84,21 +91,15 @@ class _Line:
 
 
 class _Node:
-    """One machine, its key and its two connections."""
+    """One machine and its two connections."""
 
     def __init__(self, place: Place, address: Address) -> None:
         self.place = place
-        self.enrolled = False
         self.followed = "0.0"
         """Epoch and generation of the document that it has."""
         self.tells = _Line(address, self)
         self.waits = _Line(address, self)
-        self._signer = Ed25519Signer(Ed25519PrivateKey.generate())
         self._sequence = 0
-
-    def enrol(self, due_s: float) -> None:
-        word = Enrolment(node=self.place.node, public_key=self._signer.public_key, agent_version=_VERSION)
-        self.tells.ask(self._signed("POST", "enrol", encode(word)), due_s)
 
     def report(self, due_s: float) -> None:
         self._sequence += 1
@@ -124,10 +125,12 @@ class _Node:
             sequence=self._sequence,
             epoch=int(epoch),
             generation=int(generation),
-            agent_version=_VERSION,
+            agent_version=VERSION,
             replicas=(replica,),
             available_mib=20_000 + self._sequence % 100,
             total_mib=24_000,
+            trust_version=self.place.trust_version,
+            leased=True,
         )
         self.tells.ask(self._signed("PUT", "heartbeat", encode(word)), due_s)
 
@@ -136,7 +139,7 @@ class _Node:
         self.waits.ask(self._head("GET", target) + b"\r\n", now_s)
 
     def _signed(self, method: str, verb: str, payload: bytes) -> bytes:
-        document = self._signer.sign(payload)
+        document = self.place.signer.sign(payload)
         head = (
             f"content-type: application/json\r\ncontent-length: {len(payload)}\r\n"
             f"x-lunanexa-key-id: {document.key_id}\r\nx-lunanexa-signature: {document.signature.hex()}\r\n\r\n"
@@ -144,10 +147,7 @@ class _Node:
         return self._head(method, verb) + head.encode() + payload
 
     def _head(self, method: str, target: str) -> bytes:
-        return (
-            f"{method} /node/v1/{self.place.node}/{target} HTTP/1.1\r\nhost: controller\r\n"
-            f"authorization: Bearer {self.place.bearer}\r\n"
-        ).encode()
+        return f"{method} /node/v1/{self.place.node}/{target} HTTP/1.1\r\nhost: controller\r\n".encode()
 
 
 @attrs.define(kw_only=True)
@@ -186,8 +186,8 @@ class NodeFleet:
         self.heard = Heard()
         until_s = time.perf_counter() + seconds
         while (now_s := time.perf_counter()) < until_s:
-            while self._due[0][0] <= now_s:
-                self._begin()
+            if self._due[0][0] <= now_s:
+                self._begin()  # one between two looks: a handshake takes the time of many answers
             for key, _ in self._selector.select(max(0.0, min(self._due[0][0], until_s) - time.perf_counter())):
                 answer = key.data.answer()
                 if answer is not None:
@@ -200,15 +200,14 @@ class NodeFleet:
         node = self._nodes.get(number) or self._connect(number)
         if node.tells.asked:
             self.heard.left_out += 1
-        elif node.enrolled:
-            node.report(due_s)
         else:
-            node.enrol(due_s)
+            node.report(due_s)
 
     def _connect(self, number: int) -> _Node:
         node = self._nodes[number] = _Node(self._places[number], self._address)
         for line in (node.tells, node.waits):
             self._selector.register(line.socket, selectors.EVENT_READ, line)
+        node.wait(time.perf_counter())
         return node
 
     def _take(self, line: _Line, status: int, body: bytes) -> None:
@@ -217,10 +216,6 @@ class NodeFleet:
             self._follow(node, status, body, now_s)
         elif status != 200:
             self.heard.refused[f"{status} {body[:120]!r}"] += 1
-        elif not node.enrolled:
-            node.enrolled = True
-            node.report(now_s)
-            node.wait(now_s)
         else:
             self.heard.answers_s.append(now_s - line.due_s)
 

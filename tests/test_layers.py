@@ -18,8 +18,11 @@ LIBRARIES = {
     "apps": {"attrs", "cattrs", "structlog", "trio"},
     "apps/lunanexa_client": {"attrs", "trio", "trio_websocket"},
     "apps/lunanexa_apps/cli": {"attrs", "cattrs", "click", "rich", "structlog", "trio"},
+    "apps/lunanexa_apps/node/cli": {"attrs", "click", "rich"},
+    "apps/lunanexa_apps/node/main.py": {"attrs", "click", "structlog", "trio"},
     # structlog, because the services' logs are part of a run's trace.
     "simulation": {"attrs", "structlog", "trio"},
+    "simulation/lunanexa_simulation/cli": {"attrs", "click", "rich", "trio"},
 }
 
 # What core may take of the standard library: names and arithmetic, nothing that acts.

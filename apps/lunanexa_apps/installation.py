@@ -19,19 +19,21 @@ from lunanexa_ports.ids import IdSource
 from lunanexa_ports.private_files import PrivateFiles
 
 LOCAL_NODE: Final = NodeId("local")
-"""The node that an installation on one machine expects."""
+"""The node of an installation on one machine."""
 
 UP_LOCK: Final = "up.lock"
 CONTROLLER_LOCK: Final = "lock"
 NODE_LOCK: Final = "node/lock"
 API_KEY: Final = "controller/secrets/api_key"
 OPERATOR_TOKEN: Final = "controller/secrets/operator_token"
-NODE_KEY: Final = "controller/secrets/node_key"
+SECRETS: Final = "controller/secrets"
 SIGNING_KEY: Final = "controller/secrets/signing.pem"
 """Made at the first start, after the secrets."""
 ENGINE_SECRET: Final = "controller/secrets/engine_secret"
-CONTROLLER_KEY: Final = "node/secrets/controller_key"
-"""The node's copy of the node key."""
+NODE_IDENTITY: Final = "node/identity/identity.pem"
+"""The node's own key and certificate, from its enrolment on."""
+NODE_TOKEN: Final = "node/secrets/token"
+"""The token by which it enrols, until it has."""
 CONTROLLER_ADOPTED_KEYS: Final = "controller/secrets/adopted_keys"
 NODE_ADOPTED_KEYS: Final = "node/secrets/adopted_keys"
 """Keys of servers that somebody else runs, by URL: the gateway shows them with requests, the node with probes."""
@@ -45,7 +47,6 @@ LISTEN: Final = "controller/listen"
 """Written by a controller that serves: ``{"host", "port", "base_url"}``."""
 
 _MAKE_ANOTHER: Final = "remove the file to have a new one made"
-_COPY: Final = "copy the controller's node_key there"
 
 
 @attrs.frozen(kw_only=True, repr=False)
@@ -54,7 +55,6 @@ class ControllerSecrets:
 
     api_key: str
     operator_token: str
-    node_key: str
     engine_secret: str
 
 
@@ -71,14 +71,14 @@ class Installation:
 def keep_secrets(files: PrivateFiles, ids: IdSource) -> ControllerSecrets:
     """Reads the controller's secrets, and makes what is missing. Weak or equal ones are refused, and so is a new
     engine secret in an installation that has run: the keys of its engines were derived from the one that is lost."""
+    engine_secret = _keep_engine_secret(files, ids)
     secrets = ControllerSecrets(
         api_key=_keep(files, API_KEY, API_KEY_PREFIX + ids.secret()),
         operator_token=_keep(files, OPERATOR_TOKEN, ids.secret()),
-        node_key=_keep(files, NODE_KEY, ids.secret()),
-        engine_secret=_keep_engine_secret(files, ids),
+        engine_secret=engine_secret,
     )
     first_with: dict[str, str] = {}
-    for name, secret in zip((API_KEY, OPERATOR_TOKEN, NODE_KEY, ENGINE_SECRET), attrs.astuple(secrets), strict=True):
+    for name, secret in zip((API_KEY, OPERATOR_TOKEN, ENGINE_SECRET), attrs.astuple(secrets), strict=True):
         other = first_with.setdefault(secret, name)
         if other != name:
             raise PortFault(f"{files.place(name)}: the secret equals the one in {files.place(other)}; {_MAKE_ANOTHER}")
@@ -96,20 +96,22 @@ def keep_holder(files: PrivateFiles, ids: IdSource) -> str:
 
 
 def _keep_engine_secret(files: PrivateFiles, ids: IdSource) -> str:
-    if files.read(ENGINE_SECRET) is None and files.read(SIGNING_KEY) is not None:
+    if _has_run(files) and files.read(ENGINE_SECRET) is None:
         raise PortFault(
             f"{files.place(ENGINE_SECRET)} is missing; copy it back from a backup, or remove the whole data directory"
         )
     return _keep(files, ENGINE_SECRET, ids.secret())
 
 
+def _has_run(files: PrivateFiles) -> bool:
+    """Whether a controller was here whose other secrets are. A rotation removes the first signing key."""
+    there = {name for name in (API_KEY, HOLDER, SIGNING_KEY) if files.read(name) is not None}
+    return SIGNING_KEY in there or {HOLDER, API_KEY} <= there
+
+
 def prepare_installation(files: PrivateFiles, ids: IdSource) -> Installation:
-    """Makes what is missing for controller and node, keeps what is there."""
+    """Makes what is missing, keeps what is there."""
     secrets = keep_secrets(files, ids)
-    if _keep(files, CONTROLLER_KEY, secrets.node_key) != secrets.node_key:
-        raise PortFault(
-            f"{files.place(CONTROLLER_KEY)} and {files.place(NODE_KEY)} differ; remove the first to copy it again"
-        )
     return _installation(files, secrets.api_key, secrets.operator_token)
 
 
@@ -122,14 +124,6 @@ def read_installation(files: PrivateFiles) -> Installation | None:
     if operator_token is None:
         raise PortFault(f"{files.place(OPERATOR_TOKEN)} is missing; the next start of lunanexa up makes it")
     return _installation(files, api_key, operator_token)
-
-
-def read_controller_key(files: PrivateFiles) -> str:
-    """What the node agent shows its controller."""
-    key = _read_secret(files, CONTROLLER_KEY, _COPY)
-    if key is None:
-        raise PortFault(f"the node's key {files.place(CONTROLLER_KEY)} is missing; {_COPY}")
-    return key
 
 
 def write_adopted_keys(files: PrivateFiles, keys: Mapping[str, str]) -> None:

@@ -148,6 +148,7 @@ class Address(_TextKind[HostPort]):
 
 
 _URL: Final = "a URL like http://127.0.0.1:8400 (plain HTTP, no path but /v1)"
+_NODE_URL: Final = "a URL like https://10.0.0.1:8401 (with a port and without a path)"
 
 
 @attrs.frozen
@@ -164,6 +165,22 @@ class HttpUrl(_TextKind[str]):
         if parts.scheme != "http" or not parts.hostname or not plain or parts.path.strip("/") not in ("", "v1"):
             raise NotOfThisKind(_URL)
         return f"http://{HostPort(parts.hostname, 80 if port is None else port)}"
+
+
+@attrs.frozen
+class NodeUrl(_TextKind[str]):
+    """``https://HOST:PORT`` at which a controller listens for nodes."""
+
+    def from_text(self, text: str, folder: str) -> str:
+        try:
+            parts = urlsplit(text)
+            port = parts.port
+        except ValueError:
+            raise NotOfThisKind(_NODE_URL) from None
+        more = parts.query or parts.fragment or parts.username or parts.password or parts.path.strip("/")
+        if parts.scheme != "https" or not parts.hostname or more or port is None:
+            raise NotOfThisKind(_NODE_URL)
+        return f"https://{HostPort(parts.hostname, port)}"
 
 
 LOCAL: Final = "local"

@@ -56,18 +56,23 @@ class Asker:
 
     async def ask(self, question: Question) -> Answer:
         """The whole answer, JSON. Raises :class:`LunaNexaError`."""
+        head, body = await self.whole(question)
+        try:
+            return Answer(head, json.loads(body))
+        except (ValueError, RecursionError):
+            raise ProtocolError(f"{question.target}: the answer is no JSON", _facts(head)) from None
+
+    async def whole(self, question: Question) -> tuple[AnswerHead, bytes]:
+        """The whole answer, whatever it is made of. Raises :class:`LunaNexaError`."""
         deadline = self._deadline(question)
 
-        async def attempt(request: HttpRequest) -> Answer:
+        async def attempt(request: HttpRequest) -> tuple[AnswerHead, bytes]:
             async with self._http.exchange(request) as response:
                 head = head_of(response.status, response.headers)
                 body = await _read(response, self.settings.limits.answer_bytes)
             if not 200 <= head.status < 300:
                 raise _error(head, body)
-            try:
-                return Answer(head, json.loads(body))
-            except (ValueError, RecursionError):
-                raise ProtocolError(f"{question.target}: the answer is no JSON", _facts(head)) from None
+            return head, body
 
         with deadline.enforced():
             return await self._retried(question, deadline, attempt)

@@ -12,6 +12,7 @@ from lunanexa_client.errors import ProtocolError
 from lunanexa_client.settings import CallOptions
 from lunanexa_core.journal_query import PageQuery, ReceiptQuery
 
+PEM: Final = "application/x-pem-file"
 _ROOT: Final = "/admin/v1"
 
 
@@ -130,13 +131,52 @@ class AsyncOperator:
         directive: str,
         *,
         reason: str | None = None,
+        within_ms: int | None = None,
         generation: int | None = None,
         **options: Unpack[CallOptions],
     ) -> Document:
         """What a node shall do: ``active``, ``cordon``, ``drain`` or ``retire``. Answers as :meth:`node`, at once: how
-        far a drain is, tells :meth:`node`. With ``generation`` only that one of the node is changed."""
-        target, document = f"/nodes/{segment(name)}/directive", {"directive": directive, "reason": reason}
+        far a drain is, tells :meth:`node`. ``within_ms``: how long that or a retirement may take, else ten minutes.
+        With ``generation`` only that one of the node is changed."""
+        target = f"/nodes/{segment(name)}/directive"
+        document: dict[str, str | int | None] = {"directive": directive, "reason": reason}
+        if within_ms is not None:
+            document["within_ms"] = within_ms
         return await self._do("PUT", target, _fenced(options, generation), document, repeatable=generation is None)
+
+    async def mint_token(self, name: str, *, again: bool = False, **options: Unpack[CallOptions]) -> Document:
+        """An enrolment token for one node: its ``line`` is told this once, and is good once. ``again``: also for a node
+        that is enrolled, else :class:`~lunanexa_client.errors.Conflict`."""
+        return await self._do("POST", f"/nodes/{segment(name)}/token", options, {"again": again})
+
+    async def revoke_node(self, name: str, *, reason: str | None = None, **options: Unpack[CallOptions]) -> Document:
+        """Voids a node's certificates and its signing key, at once; what it had is placed elsewhere. Answers as
+        :meth:`node`. The same again changes nothing."""
+        target = f"/nodes/{segment(name)}/revoke"
+        return await self._do("POST", target, options, {"reason": reason}, repeatable=True)
+
+    async def set_address(self, name: str, data_address: str | None, **options: Unpack[CallOptions]) -> Document:
+        """``HOST:PORT`` at which gateways reach a node's data listener from now on; ``None``: it has none. Answers as
+        :meth:`node`."""
+        target = f"/nodes/{segment(name)}/address"
+        return await self._do("PUT", target, options, {"data_address": data_address}, repeatable=True)
+
+    async def trust(self, **options: Unpack[CallOptions]) -> Document:
+        """What all of the cluster trust; while a rotation is under way, its ``stage`` and the nodes in ``waiting``."""
+        return await self._read("/trust", options)
+
+    async def rotate_trust(self, **options: Unpack[CallOptions]) -> Document:
+        """Begins to exchange authority and signing key for new ones, which goes on by itself. Answers as :meth:`trust`;
+        a rotation that is under way is not begun anew, one that was just over is."""
+        return await self._do("POST", "/trust/rotate", options)
+
+    async def revocation_list(self, **options: Unpack[CallOptions]) -> str:
+        """Signed lists of revoked certificates (CRL, PEM), one for each trusted authority."""
+        question = Question(method="GET", target=_ROOT + "/trust/crl", options=options, accept=PEM, repeatable=True)
+        _, body = await self._asker.whole(question)
+        if not body.startswith(b"-----BEGIN X509 CRL-----") or not body.isascii():
+            raise ProtocolError("the answer is no revocation list")
+        return body.decode()
 
     async def drain(self, **options: Unpack[CallOptions]) -> Document:
         """Nothing new is admitted until the next start; tells how many are ``in_flight``. Idempotent."""

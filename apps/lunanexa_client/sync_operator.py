@@ -105,13 +105,51 @@ class Operator:
         directive: str,
         *,
         reason: str | None = None,
+        within_ms: int | None = None,
         generation: int | None = None,
         **options: Unpack[CallOptions],
     ) -> Document:
         """What a node shall do: ``active``, ``cordon``, ``drain`` or ``retire``. Answers as :meth:`node`, at once: how
-        far a drain is, tells :meth:`node`. With ``generation`` only that one of the node is changed."""
-        direct = partial(self._operator.set_directive, name, directive, reason=reason, generation=generation, **options)
+        far a drain is, tells :meth:`node`. ``within_ms``: how long that or a retirement may take, else ten minutes.
+        With ``generation`` only that one of the node is changed."""
+        direct = partial(
+            self._operator.set_directive,
+            name,
+            directive,
+            reason=reason,
+            within_ms=within_ms,
+            generation=generation,
+            **options,
+        )
         return self._portal.call(direct)
+
+    def mint_token(self, name: str, *, again: bool = False, **options: Unpack[CallOptions]) -> Document:
+        """An enrolment token for one node: its ``line`` is told this once, and is good once. ``again``: also for a node
+        that is enrolled, else :class:`~lunanexa_client.errors.Conflict`."""
+        return self._portal.call(partial(self._operator.mint_token, name, again=again, **options))
+
+    def revoke_node(self, name: str, *, reason: str | None = None, **options: Unpack[CallOptions]) -> Document:
+        """Voids a node's certificates and its signing key, at once; what it had is placed elsewhere. Answers as
+        :meth:`node`. The same again changes nothing."""
+        return self._portal.call(partial(self._operator.revoke_node, name, reason=reason, **options))
+
+    def set_address(self, name: str, data_address: str | None, **options: Unpack[CallOptions]) -> Document:
+        """``HOST:PORT`` at which gateways reach a node's data listener from now on; ``None``: it has none. Answers as
+        :meth:`node`."""
+        return self._portal.call(partial(self._operator.set_address, name, data_address, **options))
+
+    def trust(self, **options: Unpack[CallOptions]) -> Document:
+        """What all of the cluster trust; while a rotation is under way, its ``stage`` and the nodes in ``waiting``."""
+        return self._portal.call(partial(self._operator.trust, **options))
+
+    def rotate_trust(self, **options: Unpack[CallOptions]) -> Document:
+        """Begins to exchange authority and signing key for new ones, which goes on by itself. Answers as :meth:`trust`;
+        a rotation that is under way is not begun anew, one that was just over is."""
+        return self._portal.call(partial(self._operator.rotate_trust, **options))
+
+    def revocation_list(self, **options: Unpack[CallOptions]) -> str:
+        """Signed lists of revoked certificates (CRL, PEM), one for each trusted authority."""
+        return self._portal.call(partial(self._operator.revocation_list, **options))
 
     def drain(self, **options: Unpack[CallOptions]) -> Document:
         """Nothing new is admitted until the next start; tells how many are ``in_flight``. Idempotent."""

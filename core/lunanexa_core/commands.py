@@ -6,6 +6,8 @@ import attrs
 
 from lunanexa_core.deployment import DeploymentSpec
 from lunanexa_core.events import LedgerPruned
+from lunanexa_core.identity.certificate import NodeCertificate
+from lunanexa_core.identity.trust import Authority, SigningKey
 from lunanexa_core.ids import AssignmentId, ClusterId, DeploymentId, HolderId, KeyId, NodeId, SessionId, WorkloadId
 from lunanexa_core.keys import ApiKey
 from lunanexa_core.recovery_reasons import RecoveryReason
@@ -16,16 +18,18 @@ from lunanexa_core.workload import Attempt, Settlement, WorkloadRequest
 
 @attrs.frozen(kw_only=True)
 class Begin:
-    """The first command of a leader: names the cluster once, and brings what the installation holds:
-    its keys and the nodes that it expects."""
+    """The first command of a leader: names the cluster once, and brings what the installation holds."""
 
     cluster: ClusterId
     version: str
     holder: HolderId | None = None
     """The installation."""
     keys: tuple[ApiKey, ...] = ()
-    nodes: tuple[tuple[NodeId, str], ...] = ()
-    """Node id and the digest of its installation key."""
+    authority: Authority
+    """Which authority a cluster begins with that trusts none of :attr:`held`."""
+    signing_key: SigningKey
+    held: frozenset[str] = frozenset()
+    """Fingerprints of all authorities whose keys the installation has; ``authority`` is one, named or not."""
     recovery: tuple[RecoveryReason, ...] = ()
     """Why the store may have lost its newest rows."""
 
@@ -78,21 +82,72 @@ class Reconcile:
 
 @attrs.frozen(kw_only=True)
 class SetDirective:
-    """What a node as a whole shall do. ``if_match``: only from this generation of its document."""
+    """What a node as a whole shall do. ``within_ms``: how long its emptying may take; ``None``: as it was said before,
+    else by the policy. ``if_match``: only from this generation of its document."""
 
     node: NodeId
     directive: Directive
     reason: str | None = None
+    within_ms: int | None = None
     if_match: int | None = None
 
 
 @attrs.frozen(kw_only=True)
 class EnrolNode:
-    """A registered node brings its signing key (its bearer secret was checked)."""
+    """A node brings its signing key, which it has shown to hold, and a token; ``certificate`` was issued for it."""
 
     node: NodeId
     public_key: str
     agent_version: str
+    token: str
+    digest: str
+    """Of the token's secret, as it was presented."""
+    certificate: NodeCertificate
+    data_address: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class MintToken:
+    """Let a node enrol. ``again``: though it is enrolled, or was."""
+
+    node: NodeId
+    token: str
+    digest: str
+    again: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class RenewCertificate:
+    """A node asked for another certificate, signed by its enrolled key; ``certificate`` was issued for it."""
+
+    node: NodeId
+    certificate: NodeCertificate
+    by_challenge: bool
+    agent_version: str
+
+
+@attrs.frozen(kw_only=True)
+class RevokeNode:
+    """Void a node's certificates and its key."""
+
+    node: NodeId
+    reason: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class AddressNode:
+    """Reach a node's data listener there; ``None``: it has none."""
+
+    node: NodeId
+    data_address: str | None
+
+
+@attrs.frozen(kw_only=True)
+class RotateTrust:
+    """Exchange authority and signing key for these, as nodes follow. While that goes on, another changes nothing."""
+
+    authority: Authority
+    signing_key: SigningKey
 
 
 @attrs.frozen
@@ -173,6 +228,11 @@ Command: TypeAlias = (
     | Reconcile
     | SetDirective
     | EnrolNode
+    | MintToken
+    | RenewCertificate
+    | RevokeNode
+    | AddressNode
+    | RotateTrust
     | ReportHeartbeat
     | OpenSession
     | AdmitWorkload

@@ -50,6 +50,12 @@ class DeploymentSpec:
     """Whether a replica whose identity is only declared (a remote URL) may be routed to."""
     data_class_max: DataClass = DataClass.RESTRICTED
     """The most restricted data that may be sent to it."""
+    exclusive: bool = False
+    """Whether there are never more engines than ``replicas``, wherever they run: a place is filled again only when
+    the engine that had it is gone for certain (licence seats, one writer)."""
+    cut_off_keep_ms: int | None = None
+    """How long a node that is cut off from its controller keeps the engine after its lease has lapsed; ``None``:
+    without limit, so that the place of an exclusive one could never be filled again."""
 
 
 @attrs.frozen(kw_only=True)
@@ -59,11 +65,11 @@ class Deployment:
     spec: DeploymentSpec
     generation: int
     engine_generation: int | None = None
-    """The generation that brought ``spec.engine``; ``None``: this one."""
+    """The generation that brought ``spec.engine`` and ``spec.cut_off_keep_ms``; ``None``: this one."""
 
     @property
     def runs(self) -> int:
-        """The generation of its replicas: they stay as they are for as long as their engine does."""
+        """The generation of its replicas: they stay as they are for as long as what their nodes are told does."""
         return self.generation if self.engine_generation is None else self.engine_generation
 
 
@@ -75,3 +81,6 @@ class Assignment:
     deployment: DeploymentId
     node: NodeId
     generation: int
+    bound_ms: int | None = None
+    """How long after its node's lease its engine is gone, whichever of its generations the node has; ``None``: nobody
+    can say."""

@@ -11,6 +11,8 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from lunanexa_core.deployment import Assignment, Deployment
+from lunanexa_core.identity.certificate import NodeCertificate
+from lunanexa_core.identity.trust import TrustSet
 from lunanexa_core.ids import AssignmentId, BootId, ClusterId, DeploymentId, HolderId, KeyId, NodeId, TenantId
 from lunanexa_core.journal import Chain, Pruned
 from lunanexa_core.keys import ApiKey
@@ -61,26 +63,73 @@ class KeyRevoked:
 
 @attrs.frozen
 class NodeRegistered:
-    """An operator (or the installation) expects a node, which will prove itself by this bearer secret."""
+    """A node was expected, which would prove itself by a bearer secret. Older versions wrote it."""
 
     node: NodeId
-    bearer_digest: str
+    bearer_digest: str = ""
 
 
 @attrs.frozen(kw_only=True)
 class NodeEnrolled:
-    """A node brought its signing key; from now on its reports must bear that signature."""
+    """A node brought its signing key; from now on its reports must bear that signature. Whatever certificates it had
+    are revoked. Without ``token`` and ``certificate``: of an older version."""
 
     node: NodeId
     public_key: str
     agent_version: str
+    token: str | None = None
+    certificate: NodeCertificate | None = None
+    data_address: str | None = None
 
 
 @attrs.frozen
 class EnrolmentEnded:
-    """A node's signing key is void: it was given another bearer secret, and whoever proves that may enrol."""
+    """A node's signing key was void, for it was given another bearer secret. Older versions wrote it."""
 
     node: NodeId
+
+
+@attrs.frozen
+class TrustChanged:
+    """All of the cluster trust these from here on."""
+
+    trust: TrustSet
+
+
+@attrs.frozen(kw_only=True)
+class EnrolmentTokenMinted:
+    """Whoever holds this token may enrol as that node, once; an earlier token of it is void."""
+
+    node: NodeId
+    token: str
+    digest: str
+    expires_wall_ms: int
+
+
+@attrs.frozen(kw_only=True)
+class NodeCertified:
+    """An enrolled node was given another certificate. ``by_challenge``: it showed none, but answered a challenge."""
+
+    node: NodeId
+    certificate: NodeCertificate
+    by_challenge: bool
+    agent_version: str
+
+
+@attrs.frozen(kw_only=True)
+class NodeRevoked:
+    """A node's certificates and signing key are void. ``reason`` is the operator's."""
+
+    node: NodeId
+    reason: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class NodeAddressed:
+    """Gateways reach the node's data listener there from here on; ``None``: it has none."""
+
+    node: NodeId
+    data_address: str | None
 
 
 @attrs.frozen
@@ -101,11 +150,13 @@ class LivenessChanged:
 
 @attrs.frozen(kw_only=True)
 class DirectiveChanged:
-    """An operator wants another thing of a whole node. ``reason`` is theirs."""
+    """An operator wants another thing of a whole node. ``reason`` is theirs; ``within_ms``: how long its emptying may
+    take, where it is not the policy's."""
 
     node: NodeId
     directive: Directive
     reason: str | None = None
+    within_ms: int | None = None
 
 
 @attrs.frozen
@@ -149,6 +200,14 @@ class ReplicaChanged:
 
     node: NodeId
     report: ReplicaReport
+
+
+@attrs.frozen
+class ReplicasGone:
+    """What was taken from a node runs there no more: the node said so, or was silent for too long to have it still."""
+
+    node: NodeId
+    assignments: tuple[AssignmentId, ...]
 
 
 @attrs.frozen
@@ -241,6 +300,11 @@ Event: TypeAlias = (
     | NodeRegistered
     | NodeEnrolled
     | EnrolmentEnded
+    | TrustChanged
+    | EnrolmentTokenMinted
+    | NodeCertified
+    | NodeRevoked
+    | NodeAddressed
     | NodeBooted
     | LivenessChanged
     | DirectiveChanged
@@ -250,6 +314,7 @@ Event: TypeAlias = (
     | AssignmentPlaced
     | AssignmentRemoved
     | ReplicaChanged
+    | ReplicasGone
     | RecoveryBegan
     | StoreRebased
     | WorkloadAdmitted
@@ -274,8 +339,10 @@ class EventKind:
     version: int = 1
 
 
-def _kind(action: str, kind: type[Any], target: Callable[[Any], str], chain: Chain = Chain.JOURNAL) -> EventKind:
-    return EventKind(action=action, type=kind, chain=chain, target=target)
+def _kind(
+    action: str, kind: type[Any], target: Callable[[Any], str], chain: Chain = Chain.JOURNAL, version: int = 1
+) -> EventKind:
+    return EventKind(action=action, type=kind, chain=chain, target=target, version=version)
 
 
 KINDS: Final = (
@@ -284,17 +351,23 @@ KINDS: Final = (
     _kind("key.created", KeyCreated, lambda event: event.key.key),
     _kind("key.revoked", KeyRevoked, lambda event: event.key),
     _kind("node.registered", NodeRegistered, lambda event: event.node),
-    _kind("node.enrolled", NodeEnrolled, lambda event: event.node),
+    _kind("node.enrolled", NodeEnrolled, lambda event: event.node, version=2),
     _kind("node.enrolment_ended", EnrolmentEnded, lambda event: event.node),
+    _kind("trust.changed", TrustChanged, lambda _event: "trust"),
+    _kind("node.token_minted", EnrolmentTokenMinted, lambda event: event.node),
+    _kind("node.certified", NodeCertified, lambda event: event.node),
+    _kind("node.revoked", NodeRevoked, lambda event: event.node),
+    _kind("node.addressed", NodeAddressed, lambda event: event.node),
     _kind("node.booted", NodeBooted, lambda event: event.node),
     _kind("node.liveness_changed", LivenessChanged, lambda event: event.node),
-    _kind("node.directive_changed", DirectiveChanged, lambda event: event.node),
+    _kind("node.directive_changed", DirectiveChanged, lambda event: event.node, version=2),
     _kind("node.retired", NodeRetired, lambda event: event.node),
     _kind("deployment.applied", DeploymentApplied, lambda event: event.deployment.spec.deployment),
     _kind("deployment.removed", DeploymentRemoved, lambda event: event.deployment),
     _kind("assignment.placed", AssignmentPlaced, lambda event: event.assignment.assignment),
     _kind("assignment.removed", AssignmentRemoved, lambda event: event.assignment),
     _kind("replica.changed", ReplicaChanged, lambda event: event.report.assignment),
+    _kind("replicas.gone", ReplicasGone, lambda event: event.node),
     _kind("recovery.began", RecoveryBegan, lambda _event: "store"),
     _kind("store.rebased", StoreRebased, lambda _event: "store"),
     _kind("workload.admitted", WorkloadAdmitted, lambda event: event.request.workload, Chain.LEDGER),

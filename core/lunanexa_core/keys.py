@@ -81,3 +81,8 @@ def derive_engine_key(secret: str, assignment: str, generation: int) -> str:
     """The key that one assignment's engine asks for: HMAC-SHA256 of the cluster's secret, hex. It is derived
     whenever it is needed, so that it stands in no journal."""
     return hmac.new(secret.encode(), f"{assignment}\0{generation}".encode(), hashlib.sha256).hexdigest()
+
+
+def derive_challenge(secret: str, node: str, wall_ms: int) -> str:
+    """What only who has the cluster's secret can say to a node at that time. No engine's key is equal to one."""
+    return hmac.new(secret.encode(), f"challenge\0{node}\0{wall_ms}".encode(), hashlib.sha256).hexdigest()

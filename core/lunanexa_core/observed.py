@@ -21,6 +21,15 @@ class NodeReading:
     sequence: int
     arrived_mono_ms: int
     heartbeat: Heartbeat
+    leased: bool = True
+    """Whether the node has a lease, by its own word, and by ours can have one."""
+    moved_ms: int = 0
+    """By how much the arrival was moved because we stood still. The lease of the node was not."""
+
+    def may_be_leased(self, now_mono_ms: int, lease_ms: int) -> bool:
+        """Whether the lease that our answer to this heartbeat grants can still run: the node counts from before it
+        arrived."""
+        return now_mono_ms - self.arrived_mono_ms + self.moved_ms < lease_ms
 
 
 @attrs.frozen(kw_only=True)
@@ -98,7 +107,9 @@ class Observed:
         self.stood_still_until_mono_ms = now_mono_ms
         self.sessions = {session: until + by_ms for session, until in self.sessions.items()}
         self.nodes = {
-            node: attrs.evolve(reading, arrived_mono_ms=reading.arrived_mono_ms + by_ms)
+            node: attrs.evolve(
+                reading, arrived_mono_ms=reading.arrived_mono_ms + by_ms, moved_ms=reading.moved_ms + by_ms
+            )
             for node, reading in self.nodes.items()
         }
 

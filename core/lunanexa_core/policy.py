@@ -43,11 +43,13 @@ class Policy:
     """A node that was silent for this long is lost and is granted nothing."""
     node_drain_ms: int = 600_000
     """How long a node that drains keeps a replica for which another is being started elsewhere, or that has requests
-    in progress."""
+    in progress, where the operator does not say."""
     freeze_per_mille: int = 500
     """When more of the fleet's nodes are late at once, nothing is re-placed: that is our own fault until shown
     otherwise."""
     freeze_nodes_min: int = 3
     """So many must be late for that."""
+    renew_expired_ms: int = 2_592_000_000
+    """For so long after its certificate has expired a node may have another by answering a challenge; 0: never."""
     reading_fresh_ms: int = 10_000
     """What an engine said of itself longer ago is unknown."""

@@ -19,14 +19,25 @@ from lunanexa_core.commands import (
     Command,
     EnrolNode,
     FailAttempt,
+    MintToken,
     OpenSession,
     Rebase,
+    RenewCertificate,
     ReportHeartbeat,
+    RevokeNode,
     SettleWorkload,
     Tick,
 )
 from lunanexa_core.deployment import Deployment
-from lunanexa_core.events import DeploymentApplied, Event, Liveness, NodeGeneration, RecoveryBegan, StoreRebased
+from lunanexa_core.events import (
+    DeploymentApplied,
+    Event,
+    Liveness,
+    NodeGeneration,
+    RecoveryBegan,
+    StoreRebased,
+    TrustChanged,
+)
 from lunanexa_core.ids import AssignmentId, DeploymentId, NodeId
 from lunanexa_core.journal import Head
 from lunanexa_core.lifecycle.reconcile import AssignmentRefusal
@@ -46,9 +57,14 @@ RECOVERING: Final = Refusal(
 )
 _TAKEN: Final = (
     Begin,
-    EnrolNode,
     ReportHeartbeat,
     Rebase,
+    # Without these no node could tell what it has.
+    MintToken,
+    EnrolNode,
+    RenewCertificate,
+    # No time for this to wait.
+    RevokeNode,
     # These end what this leader had begun, or write nothing.
     SettleWorkload,
     FailAttempt,
@@ -178,7 +194,15 @@ def rebase(state: State, observed: Observed, policy: Policy, plan: str, now: Ins
             param="plan",
         )
     heard = tuple(reading.heartbeat for _, reading in sorted(observed.nodes.items()))
-    return _raised(state, epoch_floor(state, observed), heard, every=True)
+    return [*_raised(state, epoch_floor(state, observed), heard, every=True), *_trusted_again(state, heard)]
+
+
+def _trusted_again(state: State, heard: tuple[Heartbeat, ...]) -> list[TrustChanged]:
+    """What is trusted gets a version above all that the nodes tell of, so that they follow it."""
+    newest = max((heartbeat.trust_version or 0 for heartbeat in heard), default=0)
+    if state.trust is None or newest <= state.trust.version:
+        return []
+    return [TrustChanged(attrs.evolve(state.trust, version=newest + 1))]
 
 
 def _raised(state: State, above: int, heartbeats: tuple[Heartbeat, ...], *, every: bool = False) -> list[Event]:

@@ -9,6 +9,9 @@ from lunanexa_core.admission.windows import KeyWindows
 from lunanexa_core.binding import Binding
 from lunanexa_core.deployment import Assignment, Deployment
 from lunanexa_core.events import Liveness
+from lunanexa_core.identity.certificate import NodeCertificate, RevokedCertificate
+from lunanexa_core.identity.token import KnownToken
+from lunanexa_core.identity.trust import TrustSet
 from lunanexa_core.ids import (
     Alias,
     AssignmentId,
@@ -40,7 +43,6 @@ class Node:
     """A machine of the fleet. ``generation`` is that of its signed document."""
 
     node: NodeId
-    bearer_digest: str
     public_key: str | None = None
     agent_version: str | None = None
     boot: BootId | None = None
@@ -50,10 +52,31 @@ class Node:
     directive_wall_ms: int = 0
     """Since when, by the journal's time."""
     directive_reason: str | None = None
+    directive_within_ms: int | None = None
+    """How long its emptying may take; ``None``: as long as the policy says."""
     retired: bool = False
     """It was to retire and is empty: nothing is heard of it any more."""
     liveness: Liveness = Liveness.UNKNOWN
     generation: int = 0
+    certificates: tuple[NodeCertificate, ...] = ()
+    """Those that may be good yet, newest last; the newest stays when it has expired, for it tells since when."""
+    data_address: str | None = None
+    """``HOST:PORT`` of its data listener; ``None``: it has none."""
+    revoked: bool = False
+    """Its certificates and its key are void: it must enrol anew."""
+    enrolled_wall_ms: int | None = None
+    """Since when it is one of ours by its key; ``None``: it is not known."""
+
+
+@attrs.frozen(kw_only=True)
+class Leaving:
+    """A replica that is assigned no more and may run: until its node, following the document of this ``generation``,
+    says that it has none; or for ``bound_ms`` after a lease in which the node is silent (``None``: without limit)."""
+
+    deployment: DeploymentId
+    node: NodeId
+    generation: int
+    bound_ms: int | None
 
 
 @attrs.frozen(kw_only=True)
@@ -100,6 +123,12 @@ class State:
     """The installation that led last."""
     keys: dict[KeyId, ApiKey] = attrs.Factory(dict)
     key_of_digest: dict[str, KeyId] = attrs.Factory(dict)
+    trust: TrustSet | None = None
+    """``None``: of a journal that nobody has led since there were certificates."""
+    tokens: dict[str, KnownToken] = attrs.Factory(dict)
+    """By name; one a node at most."""
+    revoked: dict[str, RevokedCertificate] = attrs.Factory(dict)
+    """By serial. What has expired leaves with the next change that all nodes are told of."""
     nodes: dict[NodeId, Node] = attrs.Factory(dict)
     deployments: dict[DeploymentId, Deployment] = attrs.Factory(dict)
     deployment_of_alias: dict[Alias, DeploymentId] = attrs.Factory(dict)
@@ -107,6 +136,7 @@ class State:
     replicas: dict[AssignmentId, ReplicaReport] = attrs.Factory(dict)
     replica_node: dict[AssignmentId, NodeId] = attrs.Factory(dict)
     """Which node reported a replica; it may outlive the assignment until the node says that it is gone."""
+    leaving: dict[AssignmentId, Leaving] = attrs.Factory(dict)
     open: dict[WorkloadId, OpenWorkload] = attrs.Factory(dict)
     open_of_key: dict[KeyId, int] = attrs.Factory(dict)
     open_of_deployment: dict[DeploymentId, int] = attrs.Factory(dict)

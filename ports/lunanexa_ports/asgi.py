@@ -10,6 +10,10 @@ from typing import Any, Final, Protocol, TypeAlias
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
+TLS: Final = "tls"
+"""Where ``scope["extensions"]`` names it, the connection is TLS, and its member ``peer`` is the verified
+:class:`~lunanexa_core.identity.certificate.PeerCertificate` of the client, or ``None`` where none was shown. The server
+has it of the connection itself: no header says or changes it."""
 ABORT: Final = "lunanexa.http.response.abort"
 """An extension of ours: where ``scope["extensions"]`` names it, a message of this type closes the connection
 without another byte, even where no response has begun; the application sends nothing after it."""

@@ -15,6 +15,7 @@ from lunanexa_core.allowance import UNLIMITED, Allowances
 from lunanexa_core.ids import Alias, DeploymentId, SessionId, StartId, WorkloadId
 from lunanexa_core.outcomes import Refusal
 from lunanexa_core.workload import Attempt, LedgerReceipt, Settlement, WorkloadRequest
+from lunanexa_ports.http_client import TlsPeer
 
 
 @attrs.frozen(kw_only=True)
@@ -54,6 +55,8 @@ class Grant:
     driver: str
     engine_key: str | None = attrs.field(repr=False)
     queued_ms: int
+    tls: TlsPeer | None = None
+    """Whose data listener that is, and which start it is asked for; ``None``: the engine itself, in the clear."""
 
 
 WatchEvent: TypeAlias = QueuePlace | Grant | Refusal

@@ -19,6 +19,25 @@ IDEMPOTENT: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE
 
 
 @attrs.frozen(kw_only=True)
+class TlsPeer:
+    """Who must answer, over mutual TLS with this process's credentials."""
+
+    identity: str | None
+    """The URI of the certificate that the server must show; one that ends with a slash: any that begins with it.
+    ``None``: whoever answers, for what is verified by other means."""
+    server_name: str
+    """What the server is asked for (SNI)."""
+    anonymous: bool = False
+    """Whether no certificate of ours is shown, though there may be one."""
+
+    def accepts(self, identity: str) -> bool:
+        """Whether this is who must answer."""
+        if self.identity is None or not self.identity.endswith("/"):
+            return self.identity in (None, identity)
+        return identity.startswith(self.identity)
+
+
+@attrs.frozen(kw_only=True)
 class HttpRequest:
     """One request. ``target`` is the origin form (``/v1/models?x=y``); ``Host`` and
     ``Content-Length`` are added by the adapter. Header names are lower case."""
@@ -32,6 +51,8 @@ class HttpRequest:
     more: tuple[bytes | memoryview, ...] = ()
     """Goes on the body. Sent as it lies: a large body need not be joined."""
     connect_timeout_ms: int = 5_000
+    tls: TlsPeer | None = None
+    """``None``: in the clear. A client without credentials can do no other."""
     head_timeout_ms: int | None = None
     """Time from the sent request to the response head; ``None`` leaves it to the caller's scope."""
 

@@ -14,6 +14,7 @@ from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.replay import Replay
 from lunanexa_apps.controller.rows import PRUNED_ACTION, pruning_of
 from lunanexa_core.admission.windows import BUCKET_MS, WINDOW_MS, KeyWindows
+from lunanexa_core.ids import DeploymentId, StartId
 from lunanexa_core.journal import Row
 from lunanexa_core.southbound.heartbeat import IdentityGrade
 from lunanexa_core.state import State
@@ -27,6 +28,8 @@ Invariant: TypeAlias = Callable[[Sight], str | None]
 
 ATTEMPTS_MAX: Final = 2
 _ROUNDING_MS: Final = 2
+_NOTICED_MS: Final = 60
+"""So late a lapse is noticed on a machine whose clock runs fast: its timers don't."""
 
 
 def one_receipt(sight: Sight) -> str | None:
@@ -204,6 +207,36 @@ def one_process_each(sight: Sight) -> str | None:
     return None
 
 
+def exclusive_alone(sight: Sight) -> str | None:
+    """An exclusive deployment has never more living engines than replicas, whichever nodes they are on. Where fewer are
+    wanted than live, what is too much may end, and nothing comes to it."""
+    state = sight.shadow.replay.state
+    exclusive = {name: one.spec for name, one in state.deployments.items() if one.spec.exclusive}
+    sight.places = {name: places for name, places in sight.places.items() if name in exclusive}
+    if not exclusive:
+        return None
+    sight.deployment_of.update((name, one.deployment) for name, one in state.assignments.items())
+    living: dict[DeploymentId | None, list[StartId]] = {}
+    for assignment, start in sight.running():
+        living.setdefault(sight.deployment_of.get(assignment), []).append(start)
+    for name, spec in exclusive.items():
+        starts = living.get(name, [])
+        places = sight.places[name] = max(spec.replicas, min(sight.places.get(name, 0), len(starts)))
+        if len(starts) > places:
+            return f"{sorted(starts)} live at once, {name} has {places} place{'' if places == 1 else 's'}"
+    return None
+
+
+def door_lease(sight: Sight) -> str | None:
+    """Nothing passes a data listener without a live lease, or to another start than the one that was named."""
+    for one in sight.at_doors():
+        if one.unleased_ms > _NOTICED_MS:
+            return f"{one.node} passes on to {one.asked_for}, without a lease for {one.unleased_ms} ms"
+        if one.reached not in (None, one.asked_for):
+            return f"{one.node} passes on to {one.reached} what was meant for {one.asked_for}"
+    return None
+
+
 def no_secret_shown(sight: Sight) -> str | None:
     """Nothing that was planted as a secret stands in a log line, a journal row or a metric."""
     texts = list(sight.new_texts())
@@ -229,6 +262,8 @@ INVARIANTS: Final[Sequence[Invariant]] = (
     granted_newest_only,
     routable_is_bound,
     one_process_each,
+    exclusive_alone,
+    door_lease,
     no_secret_shown,
 )
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
+import trio
 
 from lunanexa_apps.engine.answers import plan_answer
 from lunanexa_apps.engine.errors import ApiError
@@ -124,9 +125,14 @@ class Client:
         self._host = host
 
     async def chat(
-        self, body: Mapping[str, Any], *, deadline_ms: int | None = None, headers: Mapping[str, str] | None = None
+        self,
+        body: Mapping[str, Any],
+        *,
+        deadline_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        pause_ms: int = 0,
     ) -> Answer:
-        """One chat request, unary or streamed as ``body`` says."""
+        """One chat request, unary or streamed as ``body`` says. ``pause_ms``: a reader so slow, at each piece."""
         request = self._request("POST", "/v1/chat/completions", self._api_key, body)
         more = tuple((name.encode(), value.encode()) for name, value in (headers or {}).items())
         request = attrs.evolve(request, headers=(*request.headers, *more))
@@ -138,8 +144,10 @@ class Client:
         self._trace.record(self._name, f"{kind}: asked")
         try:
             async with self._http.exchange(request) as response:
-                read = self._read_stream if body.get("stream") and response.status == 200 else self._read_whole
-                answer = await read(response)
+                if body.get("stream") and response.status == 200:
+                    answer = await self._read_stream(response, pause_ms)
+                else:
+                    answer = await self._read_whole(response)
         except HttpUnreachable:
             pass
         except HttpBroken:
@@ -190,7 +198,7 @@ class Client:
             replayed=_replayed(response),
         )
 
-    async def _read_stream(self, response: HttpResponse) -> Answer:
+    async def _read_stream(self, response: HttpResponse, pause_ms: int) -> Answer:
         splitter, stream, broken = SseSplitter(_BODY_BYTES_MAX), _Stream(), False
         try:
             async for chunk in response.chunks():
@@ -200,6 +208,8 @@ class Client:
                         before = stream.text
                         stream.read(data)
                         self.begun += not before and bool(stream.text)
+                if pause_ms:
+                    await trio.sleep(pause_ms / 1_000)
         except HttpBroken:
             broken = True
         if stream.done and not broken:

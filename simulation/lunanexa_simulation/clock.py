@@ -38,6 +38,11 @@ class SimulatedClock(Clock):
         now = self.now()
         self._anchor(Instant(mono_ms=now.mono_ms, wall_ms=now.wall_ms + by_ms))
 
+    def wake(self, slept_ms: int) -> None:
+        """The machine was suspended for so long: both readings went on, timers did not."""
+        now = self.now()
+        self._anchor(Instant(mono_ms=now.mono_ms + slept_ms, wall_ms=now.wall_ms + slept_ms))
+
     def reboot(self) -> None:
         """The machine starts anew: the monotonic clock begins at nothing, the wall clock goes on."""
         self._anchor(Instant(mono_ms=0, wall_ms=self.now().wall_ms))

@@ -7,7 +7,7 @@ import trio
 from lunanexa_adapters.asgi.control import build_control_app
 from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
 from lunanexa_adapters.asgi.node_plane import NodePlaneApp
-from lunanexa_adapters.asgi.root import Root
+from lunanexa_adapters.asgi.root import NodeRoot, Root
 from lunanexa_adapters.websocket.application import WebSocketPlane
 from lunanexa_apps.controller.gateway.service import Gateway
 from lunanexa_apps.controller.kernel import Kernel
@@ -17,6 +17,7 @@ from lunanexa_core.leadership import Seat
 from lunanexa_core.policy import RETAIN_BYTES_MAX
 from lunanexa_ports.clock import Clock
 from lunanexa_simulation.answers import SimulatedAnswers
+from lunanexa_simulation.credentials import SimulatedCredentials
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
 from lunanexa_simulation.ids import SimulatedIds
@@ -34,6 +35,8 @@ from lunanexa_simulation.workers import SimulatedWorkers
 
 HOST: Final = "controller"
 PORT: Final = 8400
+NODE_PORT: Final = 8443
+"""For nodes, over mutual TLS."""
 
 
 class ControllerHost:
@@ -68,9 +71,20 @@ class ControllerHost:
         self._mount = disk.mount()
         self._own = disk if host == HOST else SimulatedDisk()
         self._local = self._own.mount()
+        self._starts = 0
+        self._server, self._gateway = self._credentials("server"), self._credentials("gateway")
         self._client: SimulatedHttpClient | None = None
         self._kernel: Kernel | None = None
-        self._starts = 0
+
+    @property
+    def server(self) -> SimulatedCredentials:
+        """What its listener for nodes shows."""
+        return self._server
+
+    @property
+    def gateway(self) -> SimulatedCredentials:
+        """What its gateway shows to nodes."""
+        return self._gateway
 
     @property
     def kernel(self) -> Kernel:
@@ -85,7 +99,8 @@ class ControllerHost:
         self._process = process = ProcessLife()
         self._mount = self.disk.mount()
         self._local = self._own.mount()
-        self._client = SimulatedHttpClient(self._network, self.host)
+        self._server, self._gateway = self._credentials("server"), self._credentials("gateway")
+        self._client = SimulatedHttpClient(self._network, self.host, credentials=self._gateway)
         self.metrics = SimulatedMetrics()
         await self._nursery.start(self._run, process, name=f"{self.host} process {self._starts}")
 
@@ -97,7 +112,8 @@ class ControllerHost:
         self._local.kill(keep_unsynced=keep_unsynced)
         assert self._client is not None
         self._client.kill()
-        self._network.kill(self.host, PORT)
+        for port in (PORT, NODE_PORT):
+            self._network.kill(self.host, port)
         self._unwatch()
         process.kill()
 
@@ -117,6 +133,11 @@ class ControllerHost:
         """Cuts the way of this process to the journal, and mends it."""
         self._mount.cut = cut
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the way of this process to the journal is cut."""
+        return self._mount.cut
+
     def durable(self) -> JournalState:
         """What is on the disk."""
         return self.disk.state(JournalState)
@@ -124,6 +145,10 @@ class ControllerHost:
     def archived(self) -> ArchiveFolder:
         """What left the ledger, as this machine keeps it."""
         return self._own.state(ArchiveFolder)
+
+    def _credentials(self, name: str) -> SimulatedCredentials:
+        stream = self._streams.stream(f"{self.host}/{self._starts}/{name}")
+        return SimulatedCredentials(self._installation.keyring, stream, self._clock)
 
     def _unwatch(self) -> None:
         if self._kernel is self._sight.kernel:
@@ -139,7 +164,9 @@ class ControllerHost:
             leadership=journal,
             clock=self._clock,
             ids=ids,
-            signer=installation.signer,
+            fleet_keys=installation.fleet_keys,
+            server=self._server,
+            gateway=self._gateway,
             verifier=installation.verifier,
             snapshots=SimulatedSnapshots(self._local),
             replays=SimulatedReplays(self._mount, self._local),
@@ -154,7 +181,13 @@ class ControllerHost:
 
         async def program() -> None:
             await run_controller(
-                ports, installation.policy, installation.begin, installation.engine_secret, serve, seat=self._seat
+                ports,
+                installation.policy,
+                installation.begin,
+                installation.engine_secret,
+                serve,
+                seat=self._seat,
+                node_url=f"https://{self.host}:{NODE_PORT}",
             )
 
         await process.live(program)
@@ -200,21 +233,24 @@ class ControllerHost:
                 insight=controller.insight,
                 journal=controller.journal,
                 recovery=controller.recovery,
+                trust=controller.trust,
                 health=controller.operator,
                 ids=ids,
             ),
-            nodes=NodePlaneApp(controller.nodes, ids),
             stream=stream,
             ids=ids,
         )
+        nodes = NodeRoot(nodes=NodePlaneApp(controller.nodes, ids), ids=ids)
         controller.kernel.listeners.append(OfLeader(controller.kernel, self._sight.grants))
         self._kernel = controller.kernel
         async with trio.open_nursery() as nursery:
             await nursery.start(gateway.run)
             await nursery.start(stream.run)
             self._network.listen(self.host, PORT, process.guard(root))
+            self._network.listen(self.host, NODE_PORT, process.guard(nodes), credentials=self._server)
             task_status.started()
             await process.stop.wait()
-            self._network.kill(self.host, PORT)
+            for port in (PORT, NODE_PORT):
+                self._network.kill(self.host, port)
             self._unwatch()
             nursery.cancel_scope.cancel("the controller stops")

@@ -9,6 +9,7 @@ from lunanexa_simulation.engine_program import LOG_SECRET
 from lunanexa_simulation.installation import Secrets
 from lunanexa_simulation.node_host import NodeHost
 from lunanexa_simulation.run import Run
+from lunanexa_simulation.sight import OpenPassage
 
 
 class Eyes:
@@ -34,6 +35,7 @@ class Eyes:
         sight.secrets = self._planted
         sight.fences = self._fences
         sight.running = self._running
+        sight.at_doors = self._at_doors
         sight.new_texts = self._new_texts
 
     def plant(self, name: str, secret: str) -> None:
@@ -59,6 +61,9 @@ class Eyes:
 
     def _running(self) -> Sequence[tuple[AssignmentId, StartId]]:
         return [pair for node in self._nodes for pair in node.running()]
+
+    def _at_doors(self) -> Sequence[OpenPassage]:
+        return [passage for node in self._nodes for passage in node.at_door()]
 
     def _new_texts(self) -> Sequence[tuple[str, str]]:
         lines = self._run.logs.since(self._logs_read)

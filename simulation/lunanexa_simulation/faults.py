@@ -4,16 +4,19 @@ import enum
 
 from lunanexa_core.ids import StartId
 from lunanexa_simulation.clock import SimulatedClock
-from lunanexa_simulation.controller_host import HOST, ControllerHost
+from lunanexa_simulation.controller_host import ControllerHost
 from lunanexa_simulation.processes import SIGKILL
 from lunanexa_simulation.world import World
 
 
-def crash_controller(world: World, *, keep_unsynced: bool = False) -> None:
-    """kill -9 of the controller. What it had committed is compared with a full replay before it goes."""
-    world.checkers.look_back()
-    world.trace("the controller is killed")
-    world.controller.crash(keep_unsynced=keep_unsynced)
+def crash_controller(world: World, host: ControllerHost | None = None, *, keep_unsynced: bool = False) -> None:
+    """kill -9 of the controller that leads, or of one of them. What the leader had committed is compared with a full
+    replay before it goes."""
+    host = host or world.controller
+    if host.up and host.kernel is world.sight.kernel:
+        world.checkers.look_back()
+    world.trace(f"{host.host}: the controller is killed")
+    host.crash(keep_unsynced=keep_unsynced)
 
 
 def cut_from_journal(world: World, host: ControllerHost, *, cut: bool = True) -> None:
@@ -57,26 +60,29 @@ def part(world: World, number: int, way: Way) -> None:
     """Agent and controller don't hear each other any more. Engines listen elsewhere: requests still reach them."""
     node = world.nodes[number].name
     world.trace(f"{node}: nothing passes {way.value}")
-    if way is not Way.TO_NODE:
-        world.network.block(node, HOST)
-    if way is not Way.TO_CONTROLLER:
-        world.network.block(HOST, node)
+    for host in world.controllers:
+        if way is not Way.TO_NODE:
+            world.network.block(node, host.host)
+        if way is not Way.TO_CONTROLLER:
+            world.network.block(host.host, node)
 
 
 def join(world: World, number: int) -> None:
     """The end of :func:`part`; what was held back on the way arrives now."""
     node = world.nodes[number].name
     world.trace(f"{node}: everything passes again")
-    world.network.heal(node, HOST)
-    world.network.heal(HOST, node)
+    for host in world.controllers:
+        world.network.heal(node, host.host)
+        world.network.heal(host.host, node)
 
 
 def slow_link(world: World, number: int, latency_ms: tuple[int, int]) -> None:
     """From now on packets between a node and the controller take so long, each way."""
     node = world.nodes[number].name
     world.trace(f"{node}: packets take {latency_ms[0]} to {latency_ms[1]} ms")
-    world.network.set_latency(node, HOST, latency_ms)
-    world.network.set_latency(HOST, node, latency_ms)
+    for host in world.controllers:
+        world.network.set_latency(node, host.host, latency_ms)
+        world.network.set_latency(host.host, node, latency_ms)
 
 
 def jump_clock(world: World, name: str, clock: SimulatedClock, by_ms: int) -> None:

@@ -6,7 +6,7 @@ waiting for a slot, replacement of a closed one) is the same.
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 import trio
 
@@ -18,8 +18,13 @@ from lunanexa_ports.http_client import (
     HttpRequest,
     HttpResponse,
     HttpUnreachable,
+    TlsPeer,
 )
-from lunanexa_simulation.http_network import Connection, End, Exchange, Head, SimulatedNetwork
+from lunanexa_simulation.connections import Connection
+from lunanexa_simulation.credentials import SimulatedCredentials
+from lunanexa_simulation.http_exchange import End, Exchange, Head
+from lunanexa_simulation.http_network import SimulatedNetwork
+from lunanexa_simulation.tls import in_force
 
 __all__ = ["SimulatedHttpClient", "SimulatedNetwork"]
 
@@ -27,15 +32,27 @@ REPLACE_WINDOW_S: Final = 1.0
 """As the real client's: who was busy with a request for longer has seen it."""
 
 
-class SimulatedHttpClient(HttpClient):
-    """The client of the process on ``host``; links and scopes know it by that name."""
+_Origin: TypeAlias = tuple[str, int, TlsPeer | None]
 
-    def __init__(self, network: SimulatedNetwork, host: str, *, exchanges_per_origin: int = 1_024) -> None:
+
+class SimulatedHttpClient(HttpClient):
+    """The client of the process on ``host``; links and scopes know it by that name. Requests that name a ``TlsPeer``
+    go by ``credentials``."""
+
+    def __init__(
+        self,
+        network: SimulatedNetwork,
+        host: str,
+        *,
+        credentials: SimulatedCredentials | None = None,
+        exchanges_per_origin: int = 1_024,
+    ) -> None:
         self._network = network
         self._host = host
+        self._credentials = credentials
         self._limit = exchanges_per_origin
-        self._slots: dict[tuple[str, int], trio.Semaphore] = {}
-        self._idle: dict[tuple[str, int], list[Connection]] = {}
+        self._slots: dict[_Origin, trio.Semaphore] = {}
+        self._idle: dict[_Origin, list[Connection]] = {}
         self._exchanges: dict[Exchange, None] = {}
         self._closed = False
 
@@ -55,7 +72,8 @@ class SimulatedHttpClient(HttpClient):
 
     @asynccontextmanager
     async def _exchange(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
-        async with self._slots.setdefault((request.host, request.port), trio.Semaphore(self._limit)):
+        in_force(self._credentials, request.tls)
+        async with self._slots.setdefault(_origin(request), trio.Semaphore(self._limit)):
             exchange, head = await self._ask(request)
             try:
                 yield _SimulatedResponse(exchange, head)
@@ -73,7 +91,9 @@ class SimulatedHttpClient(HttpClient):
                 if request.method not in IDEMPOTENT or self._closed or trio.current_time() > replaced_until_s:
                     raise
         try:
-            fresh = await self._network.connect(self._host, request)
+            fresh = await self._network.connect(self._host, request, self._credentials)
+            if self._closed:
+                fresh.end()
             self._refuse_when_closed()
         except HttpUnreachable as exc:
             if pooled is None:
@@ -93,22 +113,28 @@ class SimulatedHttpClient(HttpClient):
     def _leave(self, exchange: Exchange, request: HttpRequest) -> None:
         del self._exchanges[exchange]
         if exchange.leave():
-            self._idle.setdefault((request.host, request.port), []).append(exchange.connection)
+            self._idle.setdefault(_origin(request), []).append(exchange.connection)
         else:
             exchange.connection.end()
 
     def _pooled(self, request: HttpRequest) -> Connection | None:
-        """An idle connection that its server has not closed."""
-        idle = self._idle.get((request.host, request.port), [])
+        """An idle connection that its server has not closed, and that was opened by what is in force still."""
+        idle = self._idle.get(_origin(request), [])
+        by = in_force(self._credentials, request.tls)
         while idle:
             connection = idle.pop()
-            if not connection.dead:
+            if not connection.dead and connection.by == by:
                 return connection
+            connection.end()
         return None
 
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise HttpUnreachable("this client is closed")
+
+
+def _origin(request: HttpRequest) -> _Origin:
+    return request.host, request.port, request.tls
 
 
 class _PeerEnded(HttpBroken):

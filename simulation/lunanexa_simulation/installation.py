@@ -1,6 +1,5 @@
 """What an installation holds beside its store, and what of it is secret."""
 
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -8,11 +7,15 @@ import attrs
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
 from lunanexa_core.commands import Begin
 from lunanexa_core.deployment import Assignment
-from lunanexa_core.ids import ClusterId, KeyId, NodeId, TenantId
+from lunanexa_core.identity.trust import SigningKey
+from lunanexa_core.ids import ClusterId, KeyId, TenantId
 from lunanexa_core.keys import API_KEY_PREFIX, ApiKey, Role, derive_engine_key, secret_digest
 from lunanexa_core.policy import Policy
+from lunanexa_ports.fleet_keys import FleetKeys
 from lunanexa_ports.ids import IdSource
-from lunanexa_ports.signing import Signer, Verifier
+from lunanexa_ports.signing import Verifier
+from lunanexa_simulation.fleet_keys import SimulatedFleetKeys
+from lunanexa_simulation.signing import SimulatedKeyring
 
 PROMPT_SECRET: Final = "violet-harbour-7302"
 """Stands in every prompt, and may stand nowhere else."""
@@ -24,7 +27,9 @@ class Installation:
 
     begin: Begin
     engine_secret: str
-    signer: Signer
+    keyring: SimulatedKeyring
+    fleet_keys: SimulatedFleetKeys
+    """All controllers have them: copied, as an operator does."""
     verifier: Verifier
     policy: Policy
     gateway: GatewaySettings
@@ -37,20 +42,19 @@ class Secrets:
     api_key: str
     operator_token: str
     engine: str
-    bearers: Mapping[NodeId, str]
 
     @classmethod
-    def draw(cls, ids: IdSource, nodes: Sequence[NodeId]) -> "Secrets":
+    def draw(cls, ids: IdSource) -> "Secrets":
         """Fresh ones."""
         return cls(
             api_key=API_KEY_PREFIX + ids.secret(),
             operator_token=ids.secret(),
             engine=ids.secret(),
-            bearers={node: ids.secret() for node in nodes},
         )
 
-    def begin(self, cluster: ClusterId) -> Begin:
+    def begin(self, cluster: ClusterId, keys: FleetKeys) -> Begin:
         """The first command of each leader of this installation."""
+        (authority,), (signer,) = keys.authorities().values(), keys.signers().values()
         return Begin(
             cluster=cluster,
             version="simulated",
@@ -58,7 +62,8 @@ class Secrets:
                 _key("key_client", self.api_key, Role.INFERENCE),
                 _key("key_operator", self.operator_token, Role.OPERATOR),
             ),
-            nodes=tuple((node, secret_digest(bearer)) for node, bearer in self.bearers.items()),
+            authority=authority,
+            signing_key=SigningKey(key_id=signer.key_id, public_key=signer.public_key),
         )
 
     def planted(self) -> dict[str, str]:
@@ -68,7 +73,6 @@ class Secrets:
             "the operator token": self.operator_token,
             "the engine secret": self.engine,
             "a prompt": PROMPT_SECRET,
-            **{f"the key of {node}": bearer for node, bearer in self.bearers.items()},
         }
 
     def of_engine(self, assignment: Assignment) -> tuple[str, str]:

@@ -9,14 +9,18 @@ from typing import Final
 import trio
 
 from lunanexa_apps.codec import decode
+from lunanexa_apps.node.enrolment import Admission
 from lunanexa_apps.node.service import NodeAgent, run_node_agent
 from lunanexa_apps.node.settings import NodePorts, NodeSettings, Shutdown
 from lunanexa_core.drivers.specification import EngineAddress
+from lunanexa_core.identity.token import EnrolmentToken
 from lunanexa_core.ids import AssignmentId, NodeId, StartId
 from lunanexa_core.lifecycle.record import ReplicaRecord
 from lunanexa_core.southbound.documents import DesiredState, SignedDocument
+from lunanexa_ports.signing import Signer
 from lunanexa_simulation.clock import EPOCH_WALL_MS, SimulatedClock
-from lunanexa_simulation.controller_host import HOST, PORT
+from lunanexa_simulation.controller_host import HOST, NODE_PORT
+from lunanexa_simulation.credentials import IdentityFolder, SimulatedCredentials
 from lunanexa_simulation.disk import Mount, SimulatedDisk
 from lunanexa_simulation.engine_program import BINARY, engine_program
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
@@ -32,6 +36,7 @@ from lunanexa_simulation.processes import (
     SimulatedProcesses,
 )
 from lunanexa_simulation.rng import Streams
+from lunanexa_simulation.sight import OpenPassage
 from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
 
 MEMORY_MIB: Final = 128 * 1024
@@ -50,10 +55,10 @@ class NodeHost:
         keyring: SimulatedKeyring,
         name: NodeId,
         number: int,
-        bearer: str,
         sync_ms: int,
         linger_ms: int,
-        controllers: Sequence[EngineAddress] = (EngineAddress(HOST, PORT),),
+        controllers: Sequence[EngineAddress] = (EngineAddress(HOST, NODE_PORT),),
+        data_port: int | None = None,
     ) -> None:
         self.name = name
         self.disk = SimulatedDisk()
@@ -69,21 +74,37 @@ class NodeHost:
         self._streams = streams
         self._signer = keyring.new_key(streams.stream(f"{name}/key"))
         self._verifier = SimulatedVerifier(keyring)
-        self._bearer = bearer
+        self._keyring = keyring
+        self._data_port = data_port
+        self.data_host = f"{name}-data"
+        """Data takes another way than what agent and controller say to each other: each may be cut by itself."""
+        self.token: EnrolmentToken | None = None
+        """Which its next agent enrols with."""
+        self.identity = IdentityFolder()
         self._controllers = controllers
         self._starts = 0
         self._agent: _Agent | None = None
+        self._running: NodeAgent | None = None
         self._seen = _Seen(self.disk)
 
     async def start(self) -> None:
         """Starts an agent from what the disk holds; returns when it runs."""
         assert self._agent is None, "the agent runs already"
         self._starts += 1
-        agent = _Agent(self.disk.mount(), SimulatedHttpClient(self._network, self.name), self.machine.view())
+        stream = self._streams.stream(f"{self.name}/{self._starts}/identity")
+        credentials = SimulatedCredentials(self._keyring, stream, self.clock, self.identity)
+        agent = _Agent(
+            self.disk.mount(),
+            SimulatedHttpClient(self._network, self.name),
+            SimulatedHttpClient(self._network, self.name, credentials=credentials),
+            self.machine.view(),
+        )
         self._agent = agent
         ids = SimulatedIds(self._streams.stream(f"{self.name}/{self._starts}/ids"), self.clock)
         ports = NodePorts(
             http=agent.http,
+            control=agent.control,
+            credentials=credentials,
             clock=self.clock,
             ids=ids,
             store=SimulatedNodeStore(agent.mount),
@@ -96,17 +117,23 @@ class NodeHost:
             node=self.name,
             version="simulated",
             controllers=self._controllers,
-            bearer=self._bearer,
             working_directory="/",
         )
-        await self._nursery.start(self._run, agent, ports, settings, name=f"{self.name} agent {self._starts}")
+        started: NodeAgent = await self._nursery.start(
+            self._run, agent, ports, settings, name=f"{self.name} agent {self._starts}"
+        )
+        self._running = started
+        if self._data_port is not None:
+            self._network.listen_door(self.data_host, self._data_port, started.door, credentials)
 
     def crash(self) -> None:
         """Kills the agent at this instant; the machine's other processes go on."""
         agent, self._agent = self._agent, None
         assert agent is not None, "the agent is down"
         agent.mount.kill()
+        self._close_door()
         agent.http.kill()
+        agent.control.kill()
         agent.processes.die()
         agent.life.kill()
 
@@ -130,6 +157,7 @@ class NodeHost:
         assert agent is not None, "the agent is down"
         agent.shutdown.ask()
         await agent.life.ended.wait()
+        self._close_door()
 
     def accepted(self) -> tuple[int, int] | None:
         """(epoch, generation) of the document on the disk."""
@@ -145,11 +173,53 @@ class NodeHost:
         """What lives of all that agents of this machine started."""
         return [process for process in self.machine.living() if process.start != STRANGER]
 
+    def lease_left_ms(self) -> int | None:
+        """For how long its lease holds by its own clock, below 0 since when it does not; ``None``: it has had none."""
+        until_ms = None if self._running is None else self._running.lease.deadline_mono_ms
+        return None if until_ms is None else until_ms - self.clock.now().mono_ms
+
+    def at_door(self) -> Sequence[OpenPassage]:
+        """What passes the data listener now, against what the machine itself knows."""
+        if self._data_port is None:
+            return ()
+        until_ms = None if self._running is None else self._running.lease.deadline_mono_ms
+        unleased_ms = self.clock.now().mono_ms - (0 if until_ms is None else until_ms)
+        return [
+            OpenPassage(
+                node=self.name, asked_for=asked_for, reached=self.machine.start_at(to.port), unleased_ms=unleased_ms
+            )
+            for asked_for, to in self._network.inside(self.data_host, self._data_port)
+        ]
+
+    @property
+    def signer(self) -> Signer:
+        """Its enrolled key."""
+        return self._signer
+
+    def own_credentials(self) -> SimulatedCredentials:
+        """What its agent shows, for whoever speaks in its name."""
+        return SimulatedCredentials(
+            self._keyring, self._streams.stream(f"{self.name}/other"), self.clock, self.identity
+        )
+
+    def _admission(self) -> Admission | None:
+        if self.token is None:
+            return None
+        address = None if self._data_port is None else f"{self.data_host}:{self._data_port}"
+        return Admission(token=self.token, data_address=address, used=self._forget_token)
+
+    def _forget_token(self) -> None:
+        self.token = None
+
+    def _close_door(self) -> None:
+        if self._data_port is not None:
+            self._network.kill(self.data_host, self._data_port)
+
     async def _run(
         self, agent: "_Agent", ports: NodePorts, settings: NodeSettings, *, task_status: trio.TaskStatus[NodeAgent]
     ) -> None:
         async def program() -> None:
-            await run_node_agent(ports, settings, agent.shutdown, task_status=task_status)
+            await run_node_agent(ports, settings, agent.shutdown, admission=self._admission(), task_status=task_status)
 
         await agent.life.live(program)
 
@@ -157,9 +227,12 @@ class NodeHost:
 class _Agent:
     """One agent's ports, as far as its death must reach them."""
 
-    def __init__(self, mount: Mount, http: SimulatedHttpClient, processes: SimulatedProcesses) -> None:
+    def __init__(
+        self, mount: Mount, http: SimulatedHttpClient, control: SimulatedHttpClient, processes: SimulatedProcesses
+    ) -> None:
         self.mount = mount
         self.http = http
+        self.control = control
         self.processes = processes
         self.shutdown = Shutdown()
         self.life = ProcessLife()

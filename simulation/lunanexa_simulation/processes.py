@@ -193,6 +193,11 @@ class SimulatedHost:
         await trio.sleep(self.faults.release_ms / 1_000)
         self._releasing.discard(process)
 
+    def start_at(self, port: int) -> StartId | None:
+        """Whose process listens there."""
+        identity = self.listeners.get(port)
+        return next((process.start for process in self.living() if process.identity == identity), None)
+
     def main_process(self, start: StartId) -> SimulatedProcess | None:
         """The living main process of a start, for fault plans."""
         return next((one for one in self.living(start) if one.group == one.identity.pid), None)

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 import structlog
@@ -24,7 +24,18 @@ from trio._core import _run as scheduler
 from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.tasks import open_shields, task_tree
 from lunanexa_simulation.trace import LogBuffer, Schedule, Trace, virtual_ms
-from lunanexa_simulation.verdicts import LivenessBroken, Verdict, detail_of, first_cause, problem_of, verdict_of
+from lunanexa_simulation.verdicts import (
+    LivenessBroken,
+    StoppedHere,
+    Verdict,
+    detail_of,
+    first_cause,
+    problem_of,
+    verdict_of,
+)
+
+if TYPE_CHECKING:
+    from lunanexa_simulation.world import World
 
 _FLAG: Final = "_ALLOW_DETERMINISTIC_SCHEDULING"
 _SHUFFLER: Final = "_r"
@@ -43,6 +54,27 @@ class Kept:
     at_ms: int
 
 
+@attrs.frozen
+class Mishap:
+    """Something that befell the world, drawn from the seed before anything ran."""
+
+    number: int
+    told: str
+
+
+@attrs.frozen(kw_only=True)
+class Manner:
+    """How somebody looks at a run, beside its scenario. But for ``only`` it changes nothing in the run."""
+
+    attend: Callable[["World"], None] = lambda _: None
+    """Called with the world when it is made."""
+    until_ms: int | None = None
+    """The run stops there: nothing that is due later happens. ``at_stop`` is called then, with all as it stands."""
+    at_stop: Callable[[], None] = lambda: None
+    only: frozenset[int] | None = None
+    """Of the drawn mishaps only those with these numbers happen; ``None``: all."""
+
+
 @attrs.define
 class Run:
     """What a running world holds of its run. ``checks`` may grow while it runs."""
@@ -52,11 +84,16 @@ class Run:
     trace: Trace
     logs: LogBuffer
     checks: list[Check]
+    manner: Manner = attrs.Factory(Manner)
     instants: int = 0
     """Quiescent instants so far."""
     promises: list[Kept] = attrs.Factory(list)
     asked: Counter[str] = attrs.Factory(Counter)
     """How often each invariant was asked."""
+    happened: Counter[str] = attrs.Factory(Counter)
+    """How often what happened, as the scenario counts it: ``mishap agent dies``, ``answer whole``."""
+    drawn: Sequence[Mishap] = ()
+    """Every mishap that the seed has for this run."""
 
     def promise(self, name: str, held: bool) -> None:
         """Notes how a scenario's promise ended."""
@@ -80,6 +117,8 @@ class RunResult:
     promises: tuple[Kept, ...]
     asked: Mapping[str, int]
     tail: tuple[str, ...]
+    happened: Mapping[str, int]
+    drawn: tuple[Mishap, ...]
 
 
 @contextmanager
@@ -116,12 +155,17 @@ def _logs_to(buffer: LogBuffer) -> Iterator[None]:
 
 
 def run_simulated(
-    main: Callable[[Run], Awaitable[None]], seed: int, *, horizon_ms: int, on_quiescent: Sequence[Check] = ()
+    main: Callable[[Run], Awaitable[None]],
+    seed: int,
+    *,
+    horizon_ms: int,
+    on_quiescent: Sequence[Check] = (),
+    manner: Manner | None = None,
 ) -> RunResult:
     """Runs ``main`` to its end, or until something is broken. ``horizon_ms`` is the virtual time that it may
     take; ``on_quiescent`` are looks at the world each time that nothing can go on without time passing."""
     clock, trace, schedule = trio.testing.MockClock(), Trace(), Schedule()
-    run = Run(seed, Streams(seed), trace, LogBuffer(trace), list(on_quiescent))
+    run = Run(seed, Streams(seed), trace, LogBuffer(trace), list(on_quiescent), manner or Manner())
     ended_ms = 0
     broken: BaseException | None = None
 
@@ -149,6 +193,8 @@ def run_simulated(
         promises=tuple(run.promises),
         asked=dict(run.asked),
         tail=trace.tail,
+        happened=dict(run.happened),
+        drawn=tuple(run.drawn),
     )
 
 
@@ -201,8 +247,13 @@ class _Driver:
             self._end(broken)
 
     def _pass(self, step_s: float) -> None:
-        late = (trio.current_time() + step_s) * 1_000 > self._horizon_ms
-        if self.broken is None and (math.isinf(step_s) or late):
+        due_ms = (trio.current_time() + step_s) * 1_000
+        until_ms = self._run.manner.until_ms
+        late = due_ms > self._horizon_ms
+        if self.broken is None and until_ms is not None and due_ms > until_ms:
+            self._run.manner.at_stop()
+            self._end(StoppedHere(f"stopped at {until_ms} virtual ms"))
+        elif self.broken is None and (math.isinf(step_s) or late):
             what = f"horizon: not over after {self._horizon_ms} virtual ms"
             if math.isinf(step_s):
                 what = "deadlock: no task can go on and no timer is set"

@@ -148,6 +148,19 @@ class GrantWatch(KernelListener):
         """Nothing to respect."""
 
 
+@attrs.frozen(kw_only=True)
+class OpenPassage:
+    """A connection that a node's data listener lets pass now."""
+
+    node: NodeId
+    asked_for: str
+    """The start that its gateway named."""
+    reached: StartId | None
+    """The start whose process listens where the bytes go; ``None``: nobody does."""
+    unleased_ms: int
+    """For how long the node has had no lease, by its own clock; negative while it has one."""
+
+
 class OfLeader(KernelListener):
     """Hands on what a kernel says while it leads: one that follows repeats what another said."""
 
@@ -197,6 +210,8 @@ class Sight:
     """(epoch, generation) as each node accepted it last."""
     running: Callable[[], Sequence[tuple[AssignmentId, StartId]]] = tuple
     """The engine processes that live, on all nodes."""
+    at_doors: Callable[[], Sequence[OpenPassage]] = tuple
+    """What passes the data listeners of all nodes."""
     routable: Callable[[Kernel, DeploymentId], Sequence[ReplicaReport]] = _routable
     """The replicas that would be granted requests now."""
     new_texts: Callable[[], Sequence[tuple[str, str]]] = _nothing
@@ -205,6 +220,10 @@ class Sight:
     """What was planted, by name; it may be shown nowhere."""
     highest: dict[str, tuple[int, int]] = attrs.Factory(dict)
     """The highest (epoch, generation) of each machine that was seen so far."""
+    deployment_of: dict[AssignmentId, DeploymentId] = attrs.Factory(dict)
+    """Of each assignment that was seen while there was an exclusive deployment."""
+    places: dict[DeploymentId, int] = attrs.Factory(dict)
+    """How many engines each exclusive deployment may have."""
     paced: tuple[Kernel, Instant] | None = None
     """The kernel that serves, and its time when it was first looked at."""
     rows_read: int = 0

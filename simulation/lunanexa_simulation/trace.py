@@ -8,7 +8,7 @@ long before anybody can see it.
 import hashlib
 import sys
 from collections import deque
-from collections.abc import MutableMapping
+from collections.abc import Callable, MutableMapping
 from typing import Any, Final
 
 import structlog
@@ -36,9 +36,12 @@ class Trace:
         self._hash = hashlib.sha256()
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self.lines = 0
+        self.heard: Callable[[str, str], None] = lambda _actor, _event: None
+        """Told of each line; it changes nothing in the run."""
 
     def record(self, actor: str, event: str) -> None:
         """Adds what ``actor`` did, now."""
+        self.heard(actor, event)
         line = f"{virtual_ms():>8} ms  {actor:<14} {event}"
         self._hash.update(line.encode("utf-8", "backslashreplace") + b"\n")
         self._tail.append(line)

@@ -24,6 +24,10 @@ class LivenessBroken(AssertionError):
     """Something that must happen did not: within its time, within the horizon, or ever (deadlock)."""
 
 
+class StoppedHere(Exception):  # noqa: N818  # no error: somebody wanted to see no more
+    """The run was to stop at this instant, and nothing was broken until then."""
+
+
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
@@ -37,7 +41,9 @@ def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
     leaves = list(_leaves(group))
     if any(not isinstance(leaf, Exception) for leaf in leaves):
         raise group  # Ctrl-C and the like are not the world's doing.
-    return min(leaves, key=lambda leaf: _RANK.index(verdict_of(leaf)))
+    # What tearing down broke after a stop is nobody's news.
+    stopped = next((leaf for leaf in leaves if isinstance(leaf, StoppedHere)), None)
+    return stopped or min(leaves, key=lambda leaf: _RANK.index(verdict_of(leaf)))
 
 
 _RANK: Final = (Verdict.SAFETY_BROKEN, Verdict.CRASHED, Verdict.LIVENESS_BROKEN)
@@ -46,7 +52,7 @@ _RANK: Final = (Verdict.SAFETY_BROKEN, Verdict.CRASHED, Verdict.LIVENESS_BROKEN)
 def verdict_of(broken: BaseException | None) -> Verdict:
     """How a run ended that ended by ``broken``."""
     match broken:
-        case None:
+        case None | StoppedHere():
             return Verdict.HELD
         case SafetyBroken():
             return Verdict.SAFETY_BROKEN
@@ -59,7 +65,7 @@ def verdict_of(broken: BaseException | None) -> Verdict:
 def problem_of(broken: BaseException) -> str:
     """One line."""
     told = str(broken).partition("\n")[0]
-    return told if isinstance(broken, SafetyBroken | LivenessBroken) else f"{type(broken).__name__}: {told}"
+    return told if isinstance(broken, SafetyBroken | LivenessBroken | StoppedHere) else f"{type(broken).__name__}: {told}"
 
 
 def detail_of(broken: BaseException) -> str:

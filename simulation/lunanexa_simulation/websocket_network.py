@@ -14,7 +14,9 @@ import trio
 
 from lunanexa_ports.asgi import Message, Scope
 from lunanexa_ports.http_client import Headers, HttpRequest
-from lunanexa_simulation.http_network import Carried, Connection, SimulatedClientGone, SimulatedNetwork
+from lunanexa_simulation.connections import Carried, Connection
+from lunanexa_simulation.http_exchange import SimulatedClientGone
+from lunanexa_simulation.http_network import SimulatedNetwork
 
 WINDOW_BYTES: Final = 64 * 1024
 """What may be on its way to a client that does not read; then the server's ``send`` waits."""
@@ -89,7 +91,7 @@ class WebSocketExchange(Carried):
         try:
             with self._scope:
                 try:
-                    await self._connection.listener.app(self._asgi_scope, self._receive, self._send)
+                    await self._connection.app(self._asgi_scope, self._receive, self._send)
                 except* SimulatedClientGone:
                     pass
             self._end(Closed(_BROKEN))

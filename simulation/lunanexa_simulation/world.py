@@ -17,16 +17,20 @@ from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.engine.settings import EngineSettings
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.events import Liveness
+from lunanexa_core.identity.token import EnrolmentToken, parse_token
 from lunanexa_core.ids import ClusterId, DeploymentId, NodeId, StartId
+from lunanexa_core.nodes.liveness import is_heard
 from lunanexa_core.policy import Policy
 from lunanexa_core.workload import Receipt
+from lunanexa_ports.http_client import HttpBroken, HttpUnreachable
 from lunanexa_simulation.checkers import Checkers
 from lunanexa_simulation.client import Answer, Client, Oracle
 from lunanexa_simulation.clock import EPOCH_WALL_MS, SimulatedClock
-from lunanexa_simulation.controller_host import HOST, PORT, ControllerHost
+from lunanexa_simulation.controller_host import HOST, NODE_PORT, PORT, ControllerHost
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.engine_program import BINARY, MODEL
 from lunanexa_simulation.eyes import Eyes
+from lunanexa_simulation.fleet_keys import SimulatedFleetKeys
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.installation import PROMPT_SECRET, Installation, Secrets
@@ -41,6 +45,7 @@ from lunanexa_simulation.websocket_client import StreamCaller
 MODEL_ALIAS: Final = "tiny"
 SERVED_NAME: Final = "reference"
 DEPLOYMENT: Final = "tiny"
+DATA_PORT: Final = 8500
 TOKENS: Final = 64
 """What every answer has."""
 
@@ -62,8 +67,12 @@ class WorldPlan:
     restart_budget: int = 5
     engine_memory: Mapping[str, int] = attrs.Factory(dict)
     """What the engine's specification says of memory, by member."""
+    specification: Mapping[str, object] = attrs.Factory(dict)
+    """What the deployment's specification says beside its engine."""
     linger_ms: int = 3_000
     """How long a killed process stays in the kernel's hands."""
+    doors: bool = True
+    """Whether each node has a data listener, over mutual TLS; else its engines are reached in the clear."""
     controllers: int = 1
     """How many share the journal; one of them leads."""
 
@@ -79,12 +88,14 @@ class World(Promises):
         self.clock = SimulatedClock(mono_ms=1_000_000, wall_ms=EPOCH_WALL_MS)
         ids = SimulatedIds(run.streams.stream("installation"), self.clock)
         names = [NodeId(f"sim-dgx-{number}") for number in range(1, plan.nodes + 1)]
-        self.secrets = Secrets.draw(ids, names)
+        self.secrets = Secrets.draw(ids)
         keyring = SimulatedKeyring()
+        self.fleet_keys = SimulatedFleetKeys(keyring, run.streams.stream("controller/keys"))
         installation = Installation(
-            begin=self.secrets.begin(ClusterId(ids.new("cl"))),
+            begin=self.secrets.begin(ClusterId(ids.new("cl")), self.fleet_keys),
             engine_secret=self.secrets.engine,
-            signer=keyring.new_key(run.streams.stream("controller/key")),
+            keyring=keyring,
+            fleet_keys=self.fleet_keys,
             verifier=SimulatedVerifier(keyring),
             policy=attrs.evolve(plan.policy, snapshot_rows=plan.snapshot_rows),
             gateway=plan.gateway,
@@ -117,8 +128,8 @@ class World(Promises):
                 keyring=keyring,
                 name=name,
                 number=number,
-                bearer=self.secrets.bearers[name],
-                controllers=[EngineAddress(host.host, PORT) for host in self.controllers],
+                controllers=[EngineAddress(host.host, NODE_PORT) for host in self.controllers],
+                data_port=DATA_PORT if plan.doors else None,
                 sync_ms=plan.sync_ms,
                 linger_ms=plan.linger_ms,
             )
@@ -146,11 +157,32 @@ class World(Promises):
         """Powers everything on; returns when the controller serves and every node has enrolled."""
         await self.start_controller()
         for number in range(len(self.nodes)):
+            await self.let_in(number)
             await self.start_agent(number)
         await self.until("every node is enrolled and heard", self._all_heard, within_ms=30_000)
 
     def _all_heard(self) -> bool:
-        return all(node.liveness is Liveness.READY for node in self.kernel.state.nodes.values())
+        known = self.kernel.state.nodes
+        return len(known) == len(self.nodes) and all(node.liveness is Liveness.READY for node in known.values())
+
+    async def let_in(self, number: int = 0, *, again: bool = False) -> None:
+        """Has a token minted, by which the node's next agent enrols."""
+        self.check(f"a token is minted for {self.nodes[number].name}", await self.try_to_let_in(number, again=again))
+
+    async def try_to_let_in(self, number: int = 0, *, again: bool = False) -> bool:
+        """The same where it may be that nobody answers."""
+        name = self.nodes[number].name
+        try:
+            status, minted = await self.operate("POST", f"/admin/v1/nodes/{name}/token", {"again": again})
+        except (HttpUnreachable, HttpBroken):
+            return False
+        if status != 200:
+            return False
+        token = parse_token(minted["line"])
+        assert isinstance(token, EnrolmentToken), token
+        self._eyes.plant(f"the token {token.token}", token.secret)
+        self.nodes[number].token = token
+        return True
 
     async def start_controller(self) -> None:
         """Starts the controller from its disk."""
@@ -194,6 +226,7 @@ class World(Promises):
         document = {
             "alias": MODEL_ALIAS,
             "replicas": replicas,
+            **self.plan.specification,
             "engine": {
                 "driver": "reference",
                 "served_name": SERVED_NAME,
@@ -275,6 +308,10 @@ class World(Promises):
         self.sight.catch_up()
         return [receipt for receipts in self.sight.shadow.receipts.values() for receipt in receipts]
 
+    def heard(self, node: NodeId) -> bool:
+        """Whether the leader heard a node within its lease."""
+        return is_heard(self.kernel.observed, self.plan.policy, node, self.kernel.now())
+
     def routable(self) -> int:
         """How many replicas would be granted a request now."""
         return len(self.sight.routable(self.kernel, DeploymentId(DEPLOYMENT)))
@@ -294,6 +331,7 @@ async def open_world(run: Run, plan: WorldPlan | None = None) -> AsyncIterator[W
     """A world with everything switched off. At its end every invariant is asked once more, with a full replay."""
     async with trio.open_nursery() as nursery:
         world = World(run, nursery, WorldPlan() if plan is None else plan)
+        run.manner.attend(world)
         yield world
         world.checkers.look()
         world.checkers.look_back()

@@ -6,7 +6,8 @@ from typing import Any
 
 import trio
 
-from lunanexa_ports.asgi import AsgiApplication, Message
+from lunanexa_core.identity.certificate import PeerCertificate
+from lunanexa_ports.asgi import TLS, AsgiApplication, Message
 
 Pairs = Sequence[tuple[bytes, bytes]]
 
@@ -27,6 +28,7 @@ class Client:
         *,
         query: bytes = b"",
         stuck: bool = False,
+        peer: PeerCertificate | None = None,
     ) -> None:
         parts = [body] if isinstance(body, bytes) else list(body)
         self.scope: dict[str, Any] = {
@@ -42,7 +44,7 @@ class Client:
             "headers": [*headers, (b"host", b"lunanexa")],
             "client": ("10.0.0.9", 1234),
             "server": ("10.0.0.1", 8400),
-            "extensions": {},
+            "extensions": {TLS: {"peer": peer}},
         }
         self._messages = [
             {"type": "http.request", "body": part, "more_body": stuck or number < len(parts)}

@@ -10,15 +10,17 @@ from trio.abc import Clock
 from lunanexa_adapters.asgi.control import ControlApp, build_control_app
 from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
 from lunanexa_adapters.asgi.node_plane import NodePlaneApp
-from lunanexa_adapters.asgi.root import Root
+from lunanexa_adapters.asgi.root import NodeRoot, Root
 from lunanexa_adapters.websocket.application import WebSocketPlane
 from lunanexa_apps.controller.fleet import KernelFleet
 from lunanexa_apps.controller.insight import KernelInsight
+from lunanexa_apps.controller.issuing import ClusterKeys
 from lunanexa_apps.controller.journal import KernelJournal
 from lunanexa_apps.controller.keys import KernelKeys
 from lunanexa_apps.controller.nodes import KernelNodePlane
 from lunanexa_apps.controller.operator import KernelOperator
 from lunanexa_apps.controller.recovery import KernelRecovery
+from lunanexa_apps.controller.trust import KernelTrust
 from lunanexa_apps.controller.workloads import KernelWorkloads
 from lunanexa_core.ids import KeyId
 from lunanexa_core.keys import ApiKey, Role, secret_digest
@@ -26,8 +28,10 @@ from lunanexa_core.workload import Dialect
 from lunanexa_ports.asgi import AsgiApplication
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.rng import Streams
-from lunanexa_simulation.signing import SimulatedKeyring, SimulatedSigner, SimulatedVerifier
-from tests.apps.gateway_fleet import Fleet, fleet
+from lunanexa_simulation.signing import SimulatedVerifier
+from lunanexa_simulation.workers import SimulatedWorkers
+from tests.apps.gateway_fleet import NEWCOMER, Fleet, fleet
+from tests.apps.node_party import NodeParty
 from tests.core.builders import SECRET, SESSION, api_key
 
 OPERATOR = "lno_" + "o" * 10 + "0123456789abcdefghijklmnopqrst"
@@ -45,9 +49,10 @@ class Edge:
     node_plane: NodePlaneApp
     stream: WebSocketPlane
     world: Fleet
-    signer: SimulatedSigner
-    """A node's own key."""
-    controller: SimulatedSigner
+    nodes: NodeRoot
+    """What the listener for nodes serves."""
+    newcomer: NodeParty
+    """A node that nobody has let in."""
 
 
 @asynccontextmanager
@@ -58,13 +63,13 @@ async def edge(
     bodies_bytes_max: int = 1 << 20,
     **options: Any,
 ) -> AsyncIterator[Edge]:
-    streams, keyring = Streams(2), SimulatedKeyring()
+    streams = Streams(2)
     operator_key = api_key(key=KeyId("key_o"), digest=secret_digest(OPERATOR), roles=frozenset({Role.OPERATOR}))
     async with fleet(time, *engines, more_keys=(operator_key, *keys), **options) as world:
         ids = SimulatedIds(streams.stream("edge"), world.clock)
         operator = KernelOperator(world.kernel, "0.1.0")
-        controller, signer = (keyring.new_key(streams.stream(name)) for name in ("controller", "node"))
-        nodes = KernelNodePlane(world.kernel, controller, SimulatedVerifier(keyring), SECRET)
+        cluster_keys = ClusterKeys(world.kernel, world.fleet_keys, world.clock, ids)
+        nodes = KernelNodePlane(world.kernel, cluster_keys, SimulatedVerifier(world.keyring), SECRET)
         workloads = KernelWorkloads(world.kernel, world.dispatch)
         data_plane = DataPlane(
             gateway=world.gateway,
@@ -83,6 +88,7 @@ async def edge(
             insight=KernelInsight(world.kernel),
             journal=KernelJournal(world.kernel, "0.1.0"),
             recovery=KernelRecovery(world.kernel),
+            trust=KernelTrust(world.kernel, ids, world.fleet_keys, SimulatedWorkers(), "https://controller:8443"),
             health=operator,
             ids=ids,
         )
@@ -95,7 +101,7 @@ async def edge(
             session=SESSION,
         )
         node_plane = NodePlaneApp(nodes, ids)
-        root = Root(data_plane=data_plane, control=control, nodes=node_plane, stream=stream, ids=ids)
+        root = Root(data_plane=data_plane, control=control, stream=stream, ids=ids)
         yield Edge(
             root=root,
             data_plane=data_plane,
@@ -103,6 +109,6 @@ async def edge(
             node_plane=node_plane,
             stream=stream,
             world=world,
-            signer=signer,
-            controller=controller,
+            nodes=NodeRoot(nodes=node_plane, ids=ids),
+            newcomer=NodeParty(world.keyring, streams, world.clock, NEWCOMER),
         )

@@ -2,15 +2,18 @@
 
 from typing import Any
 
+import attrs
 import pytest
 from trio.testing import MockClock
 
 from lunanexa_apps.codec import structure
+from lunanexa_core.commands import Reconcile, ReportHeartbeat
 from lunanexa_core.contract.fleet import DeploymentDocument, DeploymentPlan, NodeDocument, NodeList
 from lunanexa_core.contract.operator import StatusDocument
 from lunanexa_core.placement.feasible import NotFeasible
 from lunanexa_core.placement.preview import Action, Kind
 from lunanexa_core.southbound.documents import Directive
+from lunanexa_core.southbound.heartbeat import ReplicaState, UnstartedReplica
 from tests.adapters.edge import JSON, KEY, OPERATOR_KEY, Edge, edge
 from tests.adapters.test_asgi_control import ask
 
@@ -54,6 +57,8 @@ async def test_a_node_is_seen_directed_and_given_back(autojump_clock: MockClock)
         fence = (b"if-match", str(cordoned.generation).encode())
         status, answer = await put(one, f"{path}/directive", {"directive": "active"}, fence)
         assert (status, answer["directive"], answer["reason"]) == (200, "active", None)
+        status, answer = await put(one, f"{path}/directive", {"directive": "drain", "within_ms": 5_000})
+        assert (status, answer["directive"], answer["within_ms"]) == (200, "drain", 5_000)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +68,8 @@ async def test_a_node_is_seen_directed_and_given_back(autojump_clock: MockClock)
         (f"{NODES}/node-1/directive", {"directive": "sleep"}, 400, "invalid_request"),
         (f"{NODES}/node-1/directive", {"directive": "drain", "why": "fan"}, 400, "invalid_request"),
         (f"{NODES}/node-1/directive", {"directive": "drain", "reason": "x" * 300}, 400, "invalid_request"),
+        (f"{NODES}/node-1/directive", {"directive": "drain", "within_ms": -1}, 400, "invalid_request"),
+        (f"{NODES}/node-1/directive", {"directive": "cordon", "within_ms": 1}, 400, "invalid_request"),
         (f"{NODES}/node-1/directive", [], 400, "invalid_request"),
         (f"{DEPLOYMENTS}/none/replicas", {"replicas": 1}, 404, "not_found"),
         (f"{DEPLOYMENTS}/d1/replicas", {"replicas": -1}, 400, "invalid_request"),
@@ -101,6 +108,7 @@ async def test_who_is_no_operator_sees_and_does_nothing(
 
 async def test_a_plan_says_all_and_does_nothing(autojump_clock: MockClock) -> None:
     async with edge(autojump_clock) as one:
+        assert (await ask("POST", f"{NODES}/node-2/revoke", {}).call(one.root)).status == 200
         before = one.world.kernel.head
         enrolled = {name for name, node in one.world.kernel.state.nodes.items() if node.public_key is not None}
         answer = await ask("POST", f"{DEPLOYMENTS}:plan", OTHER | {"replicas": len(enrolled) + 1}).call(one.root)
@@ -108,7 +116,7 @@ async def test_a_plan_says_all_and_does_nothing(autojump_clock: MockClock) -> No
         assert (plan.kind, plan.generation, plan.unplaced) == (Kind.CREATE, 1, 1)
         assert [(change.action, change.assignment) for change in plan.changes] == [(Action.PLACE, None)] * len(enrolled)
         assert {node.node for node in plan.nodes if not node.reasons} == enrolled
-        assert (NotFeasible.NOT_ENROLLED,) in [node.reasons for node in plan.nodes]
+        assert [NotFeasible.NOT_ENROLLED in node.reasons for node in plan.nodes] == [False, True]
         assert {field.field: field.after for field in plan.fields}["engine.served_name"] == "other"
         (known,) = (await get(one, DEPLOYMENTS))["data"]
         path = f"{DEPLOYMENTS}/{known['spec']['deployment']}"
@@ -145,3 +153,46 @@ async def test_scaling_leaves_what_runs_alone(autojump_clock: MockClock) -> None
 async def test_the_status_has_no_alert_when_nothing_is_wrong(autojump_clock: MockClock) -> None:
     async with edge(autojump_clock) as one:
         assert structure(StatusDocument, await get(one, "/admin/v1/status")).alerts == ()
+
+
+async def test_a_clock_that_is_far_off_is_told(autojump_clock: MockClock) -> None:
+    async with edge(autojump_clock) as one:
+        kernel = one.world.kernel
+        name, reading = next(iter(kernel.observed.nodes.items()))
+        beat = attrs.evolve(reading.heartbeat, sequence=reading.sequence + 1, skew_ms=-600_000, skew_error_ms=3)
+        await kernel.ask(ReportHeartbeat(beat), name)
+        listed = structure(NodeList, await get(one, NODES), closed=True)
+        assert {node.node: (node.skew_ms, node.skew_error_ms) for node in listed.data}[name] == (-600_000, 3)
+        (alert,) = structure(StatusDocument, await get(one, "/admin/v1/status"), closed=True).alerts
+        assert (alert.code, name in alert.message) == ("clock_skew", True)
+
+
+async def test_a_replica_that_waits_for_its_nodes_lease_is_told(autojump_clock: MockClock) -> None:
+    async with edge(autojump_clock) as one:
+        kernel = one.world.kernel
+        name, reading = next(iter(kernel.observed.nodes.items()))
+        (assignment,) = [one.assignment for one in kernel.state.assignments.values() if one.node == name]
+        waiting = UnstartedReplica(assignment, ReplicaState.AWAITING_LEASE)
+        beat = attrs.evolve(reading.heartbeat, sequence=reading.sequence + 1, replicas=(), unstarted=(waiting,))
+        await kernel.ask(ReportHeartbeat(beat), name)
+        document = structure(StatusDocument, await get(one, "/admin/v1/status"), closed=True)
+        states = [replica.state for deployment in document.deployments for replica in deployment.replicas]
+        assert states == [ReplicaState.AWAITING_LEASE.value]
+
+
+async def test_an_exclusive_deployment_tells_what_its_place_waits_for(autojump_clock: MockClock) -> None:
+    async with edge(autojump_clock) as one:
+        (known,) = (await get(one, DEPLOYMENTS))["data"]
+        path = f"{DEPLOYMENTS}/{known['spec']['deployment']}"
+        status, answer = await put(one, path, known["spec"] | {"exclusive": True})
+        assert (status, answer["error"]["param"]) == (400, "cut_off_keep_ms")
+        status, _ = await put(one, path, known["spec"] | {"exclusive": True, "cut_off_keep_ms": 0})
+        assert status == 200
+        (assignment,) = one.world.kernel.state.assignments.values()
+        await put(one, f"{NODES}/{assignment.node}/directive", {"directive": "drain"})
+        await one.world.kernel.ask(Reconcile(()), "test")
+        shown = structure(DeploymentDocument, await get(one, path), closed=True).status
+        assert shown.exclusive
+        assert [(place.assignment, place.node) for place in shown.awaited_places] == [
+            (assignment.assignment, assignment.node)
+        ]

@@ -35,7 +35,7 @@ class Broken(AsgiApplication):
 
 def root_of(app: AsgiApplication) -> Root:
     ids = SimulatedIds(Streams(1).stream("ids"), SimulatedClock())
-    return Root(data_plane=app, control=app, nodes=app, stream=app, ids=ids)
+    return Root(data_plane=app, control=app, stream=app, ids=ids)
 
 
 async def test_a_bug_is_a_500_that_tells_nothing() -> None:
@@ -144,7 +144,7 @@ def test_what_a_server_refuses_has_the_same_shape(status: int, code: str) -> Non
 
 
 def test_the_control_application_keeps_no_secret_and_no_session() -> None:
-    planes: Any = dict.fromkeys(("operator", "fleet", "keys", "insight", "journal", "recovery", "health", "ids"))
+    planes: Any = dict.fromkeys(("operator", "fleet", "keys", "insight", "journal", "recovery", "trust", "health", "ids"))
     app = build_control_app(**planes)
     assert app.quart.secret_key is None
     assert not app.quart.has_static_folder

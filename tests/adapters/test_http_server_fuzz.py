@@ -44,13 +44,15 @@ pieces = st.lists(st.one_of(st.sampled_from(TOKENS), st.binary(max_size=40)), ma
 
 
 def lean(stream: Stream, on_fault: OnFault) -> ServedConnection:
-    return LeanConnection(echo, stream, Drain(), state={}, limits=LIMITS, render_error=render_error, on_fault=on_fault)
+    return LeanConnection(
+        echo, stream, Drain(), {}, state={}, limits=LIMITS, render_error=render_error, on_fault=on_fault
+    )
 
 
 def guarded_hypercorn(stream: Stream, on_fault: OnFault) -> ServedConnection:
     config = guard_config(LIMITS, render_error, on_fault)
     wrapped: Any = ASGIWrapper(echo)  # type: ignore[arg-type]  # plain mappings here, typed dicts there
-    return GuardedConnection(wrapped, config, WorkerContext(None), {}, stream, Drain())
+    return GuardedConnection(wrapped, config, WorkerContext(None), {}, stream, Drain(), {})
 
 
 @pytest.mark.parametrize("make", [lean, guarded_hypercorn])

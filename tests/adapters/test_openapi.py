@@ -16,6 +16,7 @@ from lunanexa_core.outcomes import Outcome
 from tests.adapters.asgi_driver import Client
 from tests.adapters.edge import JSON, KEY, OPERATOR_KEY, edge
 
+WITHOUT_CERTIFICATE = ("{node}/enrol", "{node}/challenge", "{node}/renew")
 CHAT = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "Once"}], "max_tokens": 4}).encode()
 
 
@@ -65,13 +66,16 @@ async def test_the_document_needs_no_key_and_refers_to_what_it_has(autojump_cloc
 async def test_what_is_asked_of_a_key_stands_there(autojump_clock: MockClock) -> None:
     async with edge(autojump_clock) as one:
         document = (await Client("GET", "/openapi.json").call(one.root)).json()
+    open_to_nodes = {route.path for route in ROUTES if route.anonymous}
+    assert open_to_nodes == {f"/node/v1/{verb}" for verb in ("authorities", *WITHOUT_CERTIFICATE)}
     for path, operations in document["paths"].items():
         secured = [operation["security"] != [] for operation in operations.values()]
-        assert secured == [path.startswith(("/v1/", "/admin/", "/node/"))] * len(operations)
+        asked = path.startswith(("/v1/", "/admin/", "/node/")) and path not in open_to_nodes
+        assert secured == [asked] * len(operations)
         for operation in operations.values():
             told = {status for status in operation["responses"] if status != "4XX"}
             assert {"400", "408", "431", "500", "503"} <= told
-            assert ("401" in told) == bool(operation["security"])
+            assert ("401" in told) == (asked and not path.startswith("/node/"))
 
 
 async def test_answers_are_what_the_schemas_say(autojump_clock: MockClock) -> None:

@@ -25,11 +25,10 @@ from trio.testing import MockClock
 from lunanexa_adapters.asgi.openapi import openapi_document
 from lunanexa_adapters.asgi.route import Plane, Route
 from lunanexa_adapters.asgi.routes import ROUTES
-from lunanexa_apps.codec import encode
-from lunanexa_core.southbound.heartbeat import Enrolment
 from tests.adapters.asgi_driver import Client
 from tests.adapters.edge import KEY, OPERATOR_KEY, Edge, edge
-from tests.apps.gateway_fleet import NEWCOMER, NODE_SECRET
+from tests.apps.gateway_fleet import NEWCOMER
+from tests.apps.node_party import mint
 
 SCHEMA = schemathesis.openapi.from_dict(openapi_document("0.1.0", ROUTES))
 EXAMPLES: Final = 25
@@ -45,7 +44,7 @@ SECRETS: Final = {
     Plane.PROBES: [],
     Plane.DATA: [KEY],
     Plane.OPERATOR: [OPERATOR_KEY],
-    Plane.NODE: [(b"authorization", b"Bearer " + NODE_SECRET.encode())],
+    Plane.NODE: [],
 }
 
 
@@ -61,7 +60,7 @@ class Asked:
         headers = {name.lower(): _bytes(value) for name, value in self.request.headers.items()}
         if route.plane is Plane.NODE and "x-lunanexa-signature" in headers:
             # Else the body would be read by nobody.
-            document = one.signer.sign(body)
+            document = one.newcomer.signer.sign(body)
             headers["x-lunanexa-key-id"] = document.key_id.encode()
             headers["x-lunanexa-signature"] = document.signature.hex().encode()
         pairs = [(name.encode(), value) for name, value in headers.items() if name != "authorization"]
@@ -71,6 +70,7 @@ class Asked:
             body,
             [*SECRETS[route.plane], *pairs],
             query=url.query.encode(),
+            peer=one.newcomer.peer if route.plane is Plane.NODE else None,
         )
         self.client.scope["raw_path"] = url.path.encode()
 
@@ -126,15 +126,14 @@ def _without_fractions(value: Any) -> Any:
 
 
 async def enrol(one: Edge) -> None:
-    enrolment = encode(Enrolment(node=NEWCOMER, public_key=one.signer.public_key, agent_version="0.1.0"))
-    document = one.signer.sign(enrolment)
+    node = one.newcomer
+    document = node.enrolment(await mint(one.world.kernel, NEWCOMER))
     headers = [
-        *SECRETS[Plane.NODE],
         (b"x-lunanexa-key-id", document.key_id.encode()),
         (b"x-lunanexa-signature", document.signature.hex().encode()),
     ]
-    client = await Client("POST", f"/node/v1/{NEWCOMER}/enrol", enrolment, headers).call(one.root)
-    assert client.status == 200
+    client = await Client("POST", f"/node/v1/{NEWCOMER}/enrol", document.payload, headers).call(one.nodes)
+    node.accept(client.body)
 
 
 ASKED: Final = [
@@ -162,10 +161,10 @@ def test_what_comes_back_is_documented(route: Route, mode: GenerationMode) -> No
                 if existing and route.plane is Plane.NODE and not route.path.endswith("enrol"):
                     await enrol(one)
                 if existing:
-                    lead_further(case, one.signer.public_key)
+                    lead_further(case, one.newcomer.signer.public_key)
                 asked = Asked(route, case, one)
                 with trio.fail_after(600):
-                    await asked.client.call(one.root)
+                    await asked.client.call(one.nodes if route.plane is Plane.NODE else one.root)
                 return asked
 
         asked = trio.run(run, clock=clock)

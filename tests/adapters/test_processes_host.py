@@ -281,6 +281,55 @@ async def test_a_pid_that_belongs_to_a_stranger_is_left_alone(host: Host) -> Non
     await stranger.wait()
 
 
+async def test_two_agents_on_one_machine_touch_only_their_own(tmp_path: Path) -> None:
+    """Even where both call a start by the same name."""
+    here, there = Host(tmp_path / "here"), Host(tmp_path / "there")
+    for one in (here, there):
+        one.directory.mkdir()
+    ours = await here.open().start(here.order("/bin/sleep", "1000"))
+    theirs = await there.open().start(there.order("/bin/sleep", "1000"))
+    assert ours.identity != theirs.identity
+    swept = here.open()
+    assert list(swept.recorded()) == [START]
+    found = swept.adopt(START)
+    assert found is not None
+    assert found.identity == ours.identity
+    await end(found)
+    swept.forget(START)
+    assert not swept.recorded()
+    assert [stat.pid for stat in all_stats() if stat.pid == theirs.identity.pid and not stat.ended]
+    left = there.open().adopt(START)
+    assert left is not None
+    assert left.identity == theirs.identity
+    await end(left)
+
+
+async def test_what_left_the_engines_session_is_not_the_engine(host: Host) -> None:
+    """A wrapper whose child goes its own ways: the child holds the port, and proves nothing by that."""
+    processes = host.open()
+    port = processes.free_port()
+    program = f"import signal, socket; s = socket.create_server(('127.0.0.1', {port})); print('ready', flush=True)"
+    script = '(setsid "$@" &)'
+    wrapper = await processes.start(
+        host.order("/bin/sh", "-c", script, "sh", *PYTHON, f"{program}; signal.pause()", start=START)
+    )
+    with trio.fail_after(30):
+        await wrapper.wait_group_gone()
+        while processes.last_lines("as_1.log", 1) != ("ready",):
+            await trio.sleep(0.005)
+    orphan = processes.owner_of_listener(port)
+    assert orphan is not None
+    try:
+        assert orphan.pid != wrapper.identity.pid
+        assert host.open().adopt(START) is None
+        successor = StartId("start_2")
+        engine = await processes.start(host.order("/bin/sleep", "1000", start=successor))
+        assert processes.owner_of_listener(port) == orphan != engine.identity
+        await end(engine)
+    finally:
+        os.kill(orphan.pid, signal.SIGKILL)
+
+
 async def test_a_record_of_another_boot_proves_nothing(host: Host) -> None:
     processes = host.open()
     process = await processes.start(host.order("/bin/sleep", "1000"))

@@ -1,5 +1,6 @@
 """The key file of the Ed25519 signer, and the signatures of RFC 8032 themselves."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -54,8 +55,10 @@ def test_a_key_of_another_kind_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_place_where_no_key_can_be(tmp_path: Path) -> None:
+    """Nor does any of them keep a reader waiting."""
     (tmp_path / "file").touch()
-    for path in (tmp_path / "file" / "signing.pem", tmp_path):
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    for path in (tmp_path / "file" / "signing.pem", tmp_path, tmp_path / "pipe"):
         with pytest.raises((PortUnavailable, PortFault)):
             Ed25519Signer.load_or_create(path)
 

@@ -11,9 +11,10 @@ import attrs
 import pytest
 import trio
 
+from lunanexa_adapters.sql_rows import COLUMNS
 from lunanexa_adapters.sqlite.answers import ANSWERS_SCHEMA, open_sqlite_answers
 from lunanexa_adapters.sqlite.journal import open_sqlite_journal
-from lunanexa_adapters.sqlite.journal_reader import COLUMNS, JOURNAL_SCHEMA, open_sqlite_journal_reader
+from lunanexa_adapters.sqlite.journal_reader import JOURNAL_SCHEMA, open_sqlite_journal_reader
 from lunanexa_adapters.sqlite.node_store import NODE_STORE_SCHEMA, open_sqlite_node_store
 from lunanexa_adapters.sqlite.schema import Schema, open_store, open_unchanged
 from lunanexa_apps.controller.replay import Replay

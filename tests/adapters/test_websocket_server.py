@@ -88,7 +88,7 @@ async def serving(limits: ServerLimits = QUIET, **options: Any) -> AsyncIterator
         session=SessionId("ses_1"),
         settings=WebSocketSettings(**options),
     )
-    root = Root(data_plane=_nothing, control=_nothing, nodes=_nothing, stream=plane, ids=ids)
+    root = Root(data_plane=_nothing, control=_nothing, stream=plane, ids=ids)
     async with trio.open_nursery() as nursery:
         await nursery.start(plane.run)
         async with served(serve_http, root, limits) as server:

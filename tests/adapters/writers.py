@@ -1,8 +1,8 @@
 """Processes to be killed, forked from one that has paid for their imports, so that hundreds of them cost little.
 
 ``python -m tests.adapters.writers`` is that one. A line on its stdin names a work and what it needs (``sqlite
-DIRECTORY``, ``postgres URL``, ``upgrade CALL PATH``); what the work says goes to stdout, with ``pid N`` somewhere in
-it and ``ended STATUS`` after it.
+DIRECTORY``, ``postgres URL``, ``identity CALL FOLDER``, ``upgrade CALL PATH``); what the work says goes to stdout, with
+``pid N`` somewhere in it and ``ended STATUS`` after it.
 """
 
 import os
@@ -18,7 +18,7 @@ from typing import Final
 
 import trio
 
-from tests.adapters import postgres_writer, store_upgrader, store_writer
+from tests.adapters import identity_renewer, postgres_writer, store_upgrader, store_writer
 
 ROOT: Final = Path(__file__).parents[2]
 LIMIT_S: Final = 60
@@ -89,6 +89,8 @@ def _work(line: str) -> None:
         trio.run(store_writer.write, Path(needed[0]))
     elif name == "postgres":
         trio.run(postgres_writer.write, needed[0])
+    elif name == "identity":
+        identity_renewer.renew(int(needed[0]), Path(needed[1]))
     else:
         store_upgrader.upgrade(int(needed[0]), Path(needed[1]))
 

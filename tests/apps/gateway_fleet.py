@@ -14,9 +14,10 @@ from lunanexa_apps.controller.gateway.service import Gateway
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
 from lunanexa_apps.controller.janitor import run_janitor
 from lunanexa_apps.controller.kernel import Kernel
-from lunanexa_core.commands import ApplyDeployment, Begin, Command, EnrolNode, Reconcile, ReportHeartbeat
-from lunanexa_core.ids import AssignmentId, ClusterId, NodeId, RequestId, StartId
-from lunanexa_core.keys import ApiKey, derive_engine_key, secret_digest
+from lunanexa_apps.controller.secrets import begin_with
+from lunanexa_core.commands import ApplyDeployment, Begin, Command, Reconcile, ReportHeartbeat
+from lunanexa_core.ids import AssignmentId, NodeId, RequestId, StartId
+from lunanexa_core.keys import ApiKey, derive_engine_key
 from lunanexa_core.openai.response import document
 from lunanexa_core.outcomes import Refusal
 from lunanexa_core.policy import Policy
@@ -28,22 +29,35 @@ from lunanexa_ports.gateway import InferenceCall, News, ResponseSink
 from lunanexa_simulation.answers import SimulatedAnswers
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.disk import SimulatedDisk
+from lunanexa_simulation.fleet_keys import SimulatedFleetKeys
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.journal import SimulatedJournal
 from lunanexa_simulation.metrics import SimulatedMetrics
 from lunanexa_simulation.rng import Streams
+from lunanexa_simulation.signing import SimulatedKeyring
 from lunanexa_simulation.workers import SimulatedWorkers
 from tests.apps.engine_driver import engine
-from tests.core.builders import NODE, SEAT, SECRET, SESSION, api_key, heartbeat, report, spec
+from tests.core.builders import (
+    NODE,
+    SEAT,
+    SECRET,
+    SESSION,
+    api_key,
+    begin,
+    certificate,
+    heartbeat,
+    joining,
+    report,
+    spec,
+)
 from tests.core.builders import engine as engine_spec
 from tests.replayed import check_replay
 
-HOST = "10.0.0.1"
+HOST = "127.0.0.1"
 FIRST_PORT = 9000
 NODES = (NODE, NodeId("node-2"))
 NEWCOMER = NodeId("node-3")
-NODE_SECRET = "node-secret"
 ASSIGNMENTS = (AssignmentId("asg_1"), AssignmentId("asg_2"))
 
 
@@ -253,6 +267,8 @@ class Fleet:
     metrics: SimulatedMetrics
     disk: SimulatedDisk
     clock: SimulatedClock
+    keyring: SimulatedKeyring
+    fleet_keys: SimulatedFleetKeys
 
     def call(
         self,
@@ -320,13 +336,10 @@ async def fleet(
     replicas = engines or (reference(),)
     clock, metrics, streams = SimulatedClock(), SimulatedMetrics(), Streams(seed)
     answers, disk = answers or SimulatedDisk(), disk or SimulatedDisk()
-    begin = Begin(
-        cluster=ClusterId("cl_1"),
-        version="0.1.0",
-        keys=(key or api_key(), *more_keys),
-        nodes=tuple((node, secret_digest(NODE_SECRET)) for node in (*NODES, NEWCOMER)),
-    )
-    async with _kernel(disk, clock, policy or PATIENT, begin, replays) as kernel, trio.open_nursery() as world:
+    keyring = SimulatedKeyring()
+    fleet_keys = SimulatedFleetKeys(keyring, streams.stream("fleet keys"))
+    first = begin_with(begin(keys=(key or api_key(), *more_keys)), fleet_keys)
+    async with _kernel(disk, clock, policy or PATIENT, first, replays) as kernel, trio.open_nursery() as world:
         dispatch = KernelDispatch(kernel, SECRET)
         network = SimulatedNetwork(world, streams)
         for number, replica in enumerate(replicas):
@@ -354,6 +367,8 @@ async def fleet(
             metrics=metrics,
             disk=disk,
             clock=clock,
+            keyring=keyring,
+            fleet_keys=fleet_keys,
         )
         world.cancel_scope.cancel("the test is over")
 
@@ -399,7 +414,7 @@ async def _deploy(kernel: Kernel, count: int, driver: str, slots: int) -> None:
     if driver == "llama_cpp":
         changes["model_path"] = "/models/tiny.gguf"
     commands: list[Command] = [
-        *(EnrolNode(node=node, public_key="aa" * 32, agent_version="0.1.0") for node in NODES),
+        *(command for node in NODES for command in joining(node, certificate=certificate(issued=kernel.now()))),
         ApplyDeployment(spec=spec(engine=engine_spec(**changes), replicas=count)),
         *(Reconcile((assignment,)) for assignment in ASSIGNMENTS[:count]),
     ]

@@ -1,7 +1,4 @@
-"""One simulated machine with an agent, a small controller that speaks the node plane, and engines to run.
-
-The controller is a double for the agent's tests alone: it signs what it is told to, and notes what it hears.
-"""
+"""One simulated machine with an agent, a small controller that speaks the node plane, and engines to run."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -10,27 +7,22 @@ import attrs
 import trio
 from trio.testing import MockClock
 
-from lunanexa_apps.codec import decode, encode
+from lunanexa_apps.node.enrolment import Admission
+from lunanexa_apps.node.once import Round, run_node_once
 from lunanexa_apps.node.service import NodeAgent, run_node_agent
 from lunanexa_apps.node.settings import NodePorts, NodeSettings, Shutdown
 from lunanexa_core.deployment import EngineSpec
 from lunanexa_core.drivers.specification import EngineAddress
-from lunanexa_core.ids import AssignmentId, ClusterId, DeploymentId, NodeId
-from lunanexa_core.southbound.documents import DesiredAssignment, DesiredState, Directive, SignedDocument
-from lunanexa_core.southbound.heartbeat import (
-    Enrolled,
-    Enrolment,
-    Heartbeat,
-    HeartbeatAnswer,
-    ReplicaReport,
-    ReplicaState,
-)
+from lunanexa_core.identity.token import EnrolmentToken
+from lunanexa_core.ids import AssignmentId, DeploymentId
+from lunanexa_core.southbound.documents import DesiredAssignment
 from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
 from lunanexa_ports.node_store import NodeStore
 from lunanexa_ports.processes import Processes
-from lunanexa_ports.signing import Signer, Verifier
 from lunanexa_simulation.clock import SimulatedClock
+from lunanexa_simulation.credentials import IdentityFolder, SimulatedCredentials
 from lunanexa_simulation.disk import SimulatedDisk
+from lunanexa_simulation.fleet_keys import SimulatedFleetKeys
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.memory import SimulatedMemory
@@ -38,10 +30,10 @@ from lunanexa_simulation.node_store import SimulatedNodeStore
 from lunanexa_simulation.processes import SimulatedHost, SimulatedProcess
 from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
+from tests.apps.tiny_controller import CLUSTER, NODE, TinyController, answer
 
-NODE = NodeId("node-1")
-CLUSTER = ClusterId("cluster-1")
-BEARER = "bearer of the tests"
+__all__ = ["CLUSTER", "NODE", "TinyController", "answer"]
+
 BINARY = "/opt/engine"
 ENGINE_KEY = "engine key of the tests"
 
@@ -55,146 +47,6 @@ def assignment(name: str = "as_1", generation: int = 1, **changes: object) -> De
         engine=attrs.evolve(engine, **changes),  # type: ignore[arg-type]  # the test's business
         engine_key=ENGINE_KEY,
     )
-
-
-async def answer(send: Send, status: int, body: bytes = b"", headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def whole_body(receive: Receive) -> bytes:
-    body: bytes = b""
-    while True:
-        message = await receive()
-        body += message.get("body", b"")
-        if not message.get("more_body", False):
-            return body
-
-
-class TinyController:
-    """Signs the document that it is given, under the address ``controller:8400``."""
-
-    def __init__(self, signer: Signer, verifier: Verifier, *, bearer: str = BEARER) -> None:
-        self.bearer = bearer
-        self.signer = signer
-        self.verifier = verifier
-        self.document = DesiredState(cluster=CLUSTER, node=NODE, epoch=1, generation=0)
-        self.offered: SignedDocument | None = None
-        self.heartbeats: list[Heartbeat] = []
-        self.enrolments: list[Enrolment] = []
-        self.cluster = CLUSTER
-        self.known_key: str | None = None
-        self.forgetful = False
-        """Takes every enrolment, and then knows of none."""
-        self.retired = False
-        """Refuses heartbeats for good, and still tells what shall be."""
-        self._news = trio.Event()
-
-    def desire(self, *assignments: DesiredAssignment, directive: Directive = Directive.ACTIVE) -> None:
-        self.document = attrs.evolve(
-            self.document, generation=self.document.generation + 1, assignments=assignments, directive=directive
-        )
-        self.offer(self.signer.sign(encode(self.document)))
-
-    def offer(self, document: SignedDocument) -> None:
-        """Whatever it is, it is given to whoever asks."""
-        self.offered = document
-        self._wake()
-
-    def report(self, name: str = "as_1") -> ReplicaReport | None:
-        """The newest word on one assignment."""
-        if not self.heartbeats:
-            return None
-        return next((one for one in self.heartbeats[-1].replicas if one.assignment == name), None)
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        """Waits for heartbeats until one makes ``condition`` true."""
-        while not condition():
-            await self._news.wait()
-
-    async def until_state(
-        self, state: ReplicaState, name: str = "as_1", generation: int | None = None
-    ) -> ReplicaReport:
-        def reached() -> bool:
-            report = self.report(name)
-            return report is not None and report.state is state and generation in (None, report.generation)
-
-        await self.until(reached)
-        report = self.report(name)
-        assert report is not None
-        return report
-
-    def _wake(self) -> None:
-        self._news.set()
-        self._news = trio.Event()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
-        if scope["type"] != "http":
-            return
-        headers = dict(scope["headers"])
-        assert headers[b"authorization"] == b"Bearer " + self.bearer.encode()
-        assert scope["path"].startswith(f"/node/v1/{NODE}/")
-        match scope["path"].rpartition("/")[2]:
-            case "enrol":
-                document = self._signed(headers, await whole_body(receive))
-                enrolment = decode(Enrolment, document.payload)
-                assert self.verifier.verify(document, {document.key_id: enrolment.public_key})
-                self.enrolments.append(enrolment)
-                self.known_key = enrolment.public_key
-                keys = {self.signer.key_id: self.signer.public_key}
-                await answer(send, 200, encode(Enrolled(cluster=self.cluster, epoch=1, signing_keys=keys)))
-                self._wake()
-            case "heartbeat":
-                await self._hear(self._signed(headers, await whole_body(receive)), send)
-            case "desired":
-                await self._tell(scope["query_string"].decode(), send)
-            case _:
-                await answer(send, 404)
-
-    def _signed(self, headers: dict[bytes, bytes], payload: bytes) -> SignedDocument:
-        signature = bytes.fromhex(headers[b"x-lunanexa-signature"].decode())
-        return SignedDocument(payload=payload, key_id=headers[b"x-lunanexa-key-id"].decode(), signature=signature)
-
-    async def _hear(self, document: SignedDocument, send: Send) -> None:
-        if self.known_key is None or self.forgetful:
-            await answer(send, 403, b'{"error": {"code": "permission_denied"}}')
-            return
-        if self.retired:
-            await answer(send, 403, b'{"error": {"code": "node_retired"}}')
-            return
-        assert self.verifier.verify(document, {document.key_id: self.known_key})
-        heartbeat = decode(Heartbeat, document.payload)
-        earlier = [one.sequence for one in self.heartbeats if one.boot == heartbeat.boot]
-        assert not earlier or heartbeat.sequence > max(earlier)
-        self.heartbeats.append(heartbeat)
-        word = HeartbeatAnswer(
-            boot=heartbeat.boot,
-            sequence=heartbeat.sequence,
-            epoch=self.document.epoch,
-            generation=self.document.generation,
-            lease_ms=10_000,
-        )
-        await answer(send, 200, encode(word))
-        self._wake()
-
-    async def _tell(self, query: str, send: Send) -> None:
-        after_text, wait_text = (part.partition("=")[2] for part in query.split("&"))
-        epoch, generation = map(int, after_text.split("."))
-        with trio.move_on_after(int(wait_text) / 1_000):
-            while self.offered is None or not self._newer(epoch, generation):
-                await self._news.wait()
-            offered = self.offered
-            signature = offered.signature.hex().encode()
-            head = ((b"x-lunanexa-key-id", offered.key_id.encode()), (b"x-lunanexa-signature", signature))
-            await answer(send, 200, offered.payload, head)
-            return
-        await answer(send, 204)
-
-    def _newer(self, epoch: int, generation: int) -> bool:
-        """What is no document of ours is given at any time."""
-        assert self.offered is not None
-        honest = self.offered.payload == encode(self.document)
-        return not honest or self.document.order > (epoch, generation)
 
 
 class SimulatedEngine:
@@ -262,6 +114,15 @@ class RunningAgent:
     ended: trio.Event
 
 
+@attrs.frozen
+class AgentParts:
+    """The ports of one life, and what ends them as a kill does."""
+
+    ports: NodePorts
+    settings: NodeSettings
+    kill: Callable[[], None]
+
+
 class NodeWorld:
     """Made by :func:`node_world`. Agents may be started again and again on the same machine."""
 
@@ -275,58 +136,113 @@ class NodeWorld:
         self.disk = SimulatedDisk()
         self.clock = SimulatedClock()
         self.memory = SimulatedMemory(1_000, 200)
-        keyring = SimulatedKeyring()
-        self._key = keyring.new_key(self._streams.stream("node"))
-        self.verifier = SimulatedVerifier(keyring)
-        self.stranger = keyring.new_key(self._streams.stream("stranger"))
-        self.controller = TinyController(keyring.new_key(self._streams.stream("controller")), self.verifier)
-        self.network.listen("controller", 8400, self.controller)
+        self.keyring = SimulatedKeyring()
+        self._key = self.keyring.new_key(self._streams.stream("node"))
+        self.verifier = SimulatedVerifier(self.keyring)
+        self.stranger = self.keyring.new_key(self._streams.stream("stranger"))
+        self.identity = IdentityFolder()
+        self.controller_clock = SimulatedClock()
+        self.controller = self.controller_of("controller")
+        self.serve(self.controller)
+        self.token: EnrolmentToken | None = self.controller.mint()
+        self.spent = 0
+        """How often the agent said that its token is used."""
         self._lives = 0
+
+    def controller_of(self, name: str) -> TinyController:
+        """A controller with keys of its own."""
+        keys = SimulatedFleetKeys(self.keyring, self._streams.stream(f"{name}/keys"))
+        return TinyController(keys, self.verifier, self.controller_clock)
+
+    def credentials(self, clock: SimulatedClock, folder: IdentityFolder | None = None) -> SimulatedCredentials:
+        """Of one process."""
+        return SimulatedCredentials(self.keyring, self._streams.stream("credentials"), clock, folder)
+
+    def serve(
+        self,
+        controller: TinyController,
+        host: str = "controller",
+        app: AsgiApplication | None = None,
+        credentials: SimulatedCredentials | None = None,
+    ) -> SimulatedCredentials:
+        """Puts a controller on the network; ``app`` stands in its place."""
+        if credentials is None:
+            credentials = self.credentials(self.controller_clock)
+            controller.serve_as(credentials, host)
+        self.network.listen(host, 8400, app or controller, credentials=credentials)
+        return credentials
 
     async def start(
         self,
         wrap_store: Callable[[NodeStore], NodeStore] = lambda store: store,
         wrap_processes: Callable[[Processes], Processes] = lambda processes: processes,
         controllers: Sequence[EngineAddress] = (EngineAddress("controller", 8400),),
+        data_address: str | None = None,
     ) -> RunningAgent:
-        self._lives += 1
-        mount, view = self.disk.mount(), self.host.view()
-        http = SimulatedHttpClient(self.network, NODE)
+        parts = self.parts(controllers)
+        ports = attrs.evolve(
+            parts.ports, store=wrap_store(parts.ports.store), processes=wrap_processes(parts.ports.processes)
+        )
         scope, ended, shutdown = trio.CancelScope(), trio.Event(), Shutdown()
-        ports = NodePorts(
-            http=http,
-            clock=self.clock,
-            ids=SimulatedIds(self._streams.stream(f"ids/{self._lives}"), self.clock),
-            store=wrap_store(SimulatedNodeStore(mount)),
-            processes=wrap_processes(view),
-            memory=self.memory,
-            signer=self._key,
-            verifier=self.verifier,
-        )
-        settings = NodeSettings(
-            node=NODE,
-            version="test",
-            controllers=controllers,
-            bearer=BEARER,
-            working_directory="/",
-        )
+        admission = self.admission(data_address)
 
         async def live(*, task_status: trio.TaskStatus[NodeAgent]) -> None:
             with scope:
-                await run_node_agent(ports, settings, shutdown, task_status=task_status)
+                await run_node_agent(ports, parts.settings, shutdown, admission=admission, task_status=task_status)
             ended.set()
 
         def kill() -> None:
             """As kill -9: first nothing gets out any more, then it stops."""
-            mount.kill()
-            http.kill()
-            view.die()
+            parts.kill()
             scope.cancel()
 
         running = RunningAgent(None, shutdown, kill, ended)  # type: ignore[arg-type]  # known once it runs
         self.newest = running
         running.agent = await self._nursery.start(live)
         return running
+
+    async def round(self, limit_s: float = 60) -> Round:
+        """An agent that goes after one round."""
+        parts = self.parts()
+        return await run_node_once(parts.ports, parts.settings, admission=self.admission(), limit_s=limit_s)
+
+    def parts(self, controllers: Sequence[EngineAddress] = (EngineAddress("controller", 8400),)) -> "AgentParts":
+        """What one life of an agent stands on."""
+        self._lives += 1
+        mount, view = self.disk.mount(), self.host.view()
+        credentials = self.credentials(self.clock, self.identity)
+        http = SimulatedHttpClient(self.network, NODE)
+        control = SimulatedHttpClient(self.network, NODE, credentials=credentials)
+        ports = NodePorts(
+            http=http,
+            control=control,
+            credentials=credentials,
+            clock=self.clock,
+            ids=SimulatedIds(self._streams.stream(f"ids/{self._lives}"), self.clock),
+            store=SimulatedNodeStore(mount),
+            processes=view,
+            memory=self.memory,
+            signer=self._key,
+            verifier=self.verifier,
+        )
+        settings = NodeSettings(node=NODE, version="test", controllers=controllers, working_directory="/")
+
+        def kill() -> None:
+            mount.kill()
+            http.kill()
+            control.kill()
+            view.die()
+
+        return AgentParts(ports, settings, kill)
+
+    def admission(self, data_address: str | None = None) -> Admission | None:
+        """By the world's token."""
+        if self.token is None:
+            return None
+        return Admission(token=self.token, data_address=data_address, used=self._spend)
+
+    def _spend(self) -> None:
+        self.spent += 1
 
 
 @asynccontextmanager

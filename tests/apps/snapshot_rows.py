@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from lunanexa_apps.controller.replay import Replay
 from lunanexa_apps.controller.rows import to_row
+from lunanexa_core.admission.settle import settled_as
 from lunanexa_core.events import Event, KeyCreated, WorkloadAdmitted, WorkloadSettled
 from lunanexa_core.ids import KeyId
 from lunanexa_core.journal import Head, Row
 from lunanexa_core.outcomes import Outcome
-from lunanexa_core.workload import Attempt, Receipt, Settlement, Usage
+from lunanexa_core.workload import Attempt, Settlement, Usage
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.journal import JournalState
 from tests.core import builders
@@ -30,24 +31,13 @@ def admitted(number: int, *, idempotent: bool = False, limited: bool = False) ->
 
 
 def settled(admission: WorkloadAdmitted, outcome: Outcome | None = None) -> WorkloadSettled:
-    request = admission.request
-    return WorkloadSettled(
-        Receipt(
-            workload=request.workload,
-            request=request.request,
-            tenant=admission.tenant,
-            key=admission.key,
-            alias=request.alias,
-            deployment=admission.deployment,
-            dialect=request.dialect,
-            settlement=Settlement(
-                workload=request.workload,
-                outcome=outcome,
-                usage=Usage(input_tokens=3, output_tokens=4),
-                attempts=(Attempt(start=builders.START, status=200),),
-            ),
-        )
+    settlement = Settlement(
+        workload=admission.request.workload,
+        outcome=outcome,
+        usage=Usage(input_tokens=3, output_tokens=4),
+        attempts=(Attempt(start=builders.START, status=200),),
     )
+    return settled_as(admission, settlement)
 
 
 def served(count: int) -> list[Event]:

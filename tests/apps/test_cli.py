@@ -6,7 +6,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +20,8 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 from trio.testing import MockClock
 
-from lunanexa_adapters.crypto.signing import Ed25519Signer, Ed25519Verifier
+from lunanexa_adapters.crypto.fleet_keys import LocalFleetKeys
+from lunanexa_adapters.crypto.signing import Ed25519Verifier
 from lunanexa_adapters.files.private_files import LocalPrivateFiles
 from lunanexa_adapters.sqlite.journal import open_sqlite_journal
 from lunanexa_adapters.sqlite.journal_reader import open_sqlite_journal_reader
@@ -46,6 +47,7 @@ from lunanexa_core.outcomes import Outcome, Refusal, error_document
 from lunanexa_ports.children import Children
 from lunanexa_ports.http_client import HttpBroken, HttpRequest, HttpResponse, HttpUnreachable
 from lunanexa_ports.private_files import LockHeld, PrivateFiles
+from lunanexa_ports.signing import Signer
 from tests.apps.scripted_http import Reply, ScriptedHttp
 from tests.apps.test_installation import CountedIds
 from tests.recorded import recorded
@@ -153,11 +155,16 @@ def no_database(_: str) -> AbstractAsyncContextManager[Any]:
     raise AssertionError("not used")
 
 
+def local_signers(folder: str) -> Sequence[Signer]:
+    place = Path(folder)
+    return tuple(LocalFleetKeys(place, SystemClock()).signers().values()) if any(place.glob("signing*.pem")) else ()
+
+
 def local_backup_tools() -> BackupTools:
     return BackupTools(
         clock=SystemClock(),
         verifier=Ed25519Verifier(),
-        read_signer=lambda path: Ed25519Signer.load_or_create(Path(path)),
+        read_signers=local_signers,
         read_file=lambda path: open_sqlite_journal_reader(Path(path), live=True),
         read_database=no_database,
         fill_file=lambda path: open_sqlite_journal(Path(path)),

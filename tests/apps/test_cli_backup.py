@@ -10,12 +10,14 @@ import pytest
 import trio
 from click.testing import Result
 
+from lunanexa_adapters.crypto.fleet_keys import LocalFleetKeys
 from lunanexa_adapters.crypto.signing import Ed25519Signer
 from lunanexa_adapters.files.private_files import LocalPrivateFiles
 from lunanexa_adapters.sqlite.journal import open_sqlite_journal
+from lunanexa_adapters.system.clock import SystemClock
 from lunanexa_apps.cli import backup, recovery, status
 from lunanexa_apps.controller.replay import Replay, replay
-from lunanexa_apps.installation import CONTROLLER_LOCK, SIGNING_KEY, STORE
+from lunanexa_apps.installation import CONTROLLER_LOCK, SECRETS, SIGNING_KEY, STORE
 from lunanexa_core.journal import Row
 from lunanexa_core.outcomes import Outcome, Refusal, error_document
 from lunanexa_ports.http_client import HttpRequest
@@ -143,6 +145,20 @@ def test_another_installations_backup_is_told_apart(data_dir: Path, tmp_path: Pa
     refused = call(backup.command, "restore", str(out), "--data-dir", str(other))
     assert refused.exit_code == 1
     assert "signed by another key" in refused.stderr
+
+
+def test_after_a_rotation_the_new_key_signs_and_an_older_backup_needs_its_key_named(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    made = documents(create(data_dir, old, "-o", "json"))
+    keys = LocalFleetKeys(data_dir / SECRETS, SystemClock())
+    _, signing_key = keys.make()
+    keys.forget("", made["key_id"])
+    assert documents(create(data_dir, new, "-o", "json"))["key_id"] == signing_key.key_id
+    assert call(backup.command, "verify", str(new), "--data-dir", str(data_dir)).exit_code == 0
+    assert "signed by another key" in call(backup.command, "verify", str(old), "--data-dir", str(data_dir)).stderr
+    assert documents(call(backup.command, "verify", str(old), "--key", made["public_key"], "-o", "json"))["origin"]
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:

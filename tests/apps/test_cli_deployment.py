@@ -163,6 +163,27 @@ def test_the_list_and_one_of_it() -> None:
     assert json.loads(ask("list", "-o", "json").stdout)["data"][0]["spec"] == SPEC
 
 
+def test_an_exclusive_one_tells_what_it_waits_for(file: str) -> None:
+    places = [
+        {"assignment": "asg_1", "node": "sim-dgx-1", "for_ms": 25_250},
+        {"assignment": "asg_2", "node": "sim-dgx-2", "for_ms": None},
+    ]
+
+    def server(request: HttpRequest) -> Reply:
+        if request.method == "POST":
+            return Reply(200, [json.dumps(PLAN | {"awaited_places": places}).encode()])
+        spec, status = SPEC | {"exclusive": True, "cut_off_keep_ms": 0}, STATUS | {"awaited_places": places}
+        return Reply(200, [json.dumps({"spec": spec, "generation": 2, "status": status}).encode()])
+
+    shown, plan = ask("show", "tiny", server=server).stdout, ask("plan", "-f", file, server=server).stdout
+    for page in (shown, plan):
+        told = " ".join(page.split())
+        assert "a place waits until sim-dgx-1 says that asg_1 is gone, or was silent for another 25.2 s" in told
+        assert "a place waits until sim-dgx-2 says that asg_2 is gone, whatever its silence" in told
+    assert "a place is filled again when its engine is gone for certain" in " ".join(shown.split())
+    assert "kept for 0 ms after the lease" in shown
+
+
 def test_scaling_and_deleting() -> None:
     controller = Controller()
     scaled = ask("scale", "tiny", "1", "--generation", "2", server=controller)

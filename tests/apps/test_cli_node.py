@@ -86,10 +86,10 @@ def ask(*arguments: str, server: Callable[[HttpRequest], Reply] | None = None) -
 def test_the_list_and_one_of_it() -> None:
     listed = ask("list")
     assert listed.exit_code == 0
-    for part in ("sim-dgx-1", "active", "412 ms ago", "64.0 of 128.0 GiB", "other", "retired"):
+    for part in ("sim-dgx-1", "active", "412 ms ago", "loopback", "other", "retired"):
         assert part in listed.stdout
     shown = ask("show", "sim-dgx-1").stdout
-    for part in ("sim-dgx-1", "generation 7", "gemma", "tiny", "yes"):
+    for part in ("sim-dgx-1", "generation 7", "64.0 of 128.0 GiB", "gemma", "tiny", "yes"):
         assert part in shown
     assert json.loads(ask("list", "-o", "json").stdout)["data"][1]["node"] == "other"
     assert json.loads(ask("show", "sim-dgx-1", "-o", "json").stdout) == DOCUMENT
@@ -100,6 +100,23 @@ def test_a_narrow_screen_has_every_name_whole() -> None:
     assert "sim-dgx-1" in result.stdout
     assert "AGENT" not in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("skew_ms", "error_ms", "told", "warned"),
+    [
+        (None, None, "-", False),
+        (3, 8, "within 8 ms", False),
+        (-600_000, 8, "10 min ahead", True),
+        (4_000, 8, "4.0 s behind", False),
+    ],
+)
+def test_how_far_a_clock_is_off_is_told(skew_ms: int | None, error_ms: int | None, told: str, warned: bool) -> None:
+    off = {"skew_ms": skew_ms, "skew_error_ms": error_ms}
+    shown = ask("show", "sim-dgx-1", server=Controller(DOCUMENT | off)).stdout
+    clock = next(line for line in shown.splitlines() if line.startswith("clock"))
+    assert clock.removeprefix("clock").strip() == told
+    assert ("clock off" in shown) is warned
 
 
 def test_a_directive_is_told_with_its_reason() -> None:
@@ -125,6 +142,16 @@ def test_a_drain_need_not_be_waited_for() -> None:
     assert result.exit_code == 0
     assert "is being emptied" in result.stdout
     assert "lunanexa node show sim-dgx-1" in result.stdout
+
+
+@pytest.mark.parametrize("command", [("drain",), ("retire", "--yes")])
+def test_how_long_it_may_take_is_told(command: tuple[str, ...]) -> None:
+    controller = Controller(STEPS[-1] | {"retired": True})
+    assert ask(*command, "sim-dgx-1", "--within", "2h", server=controller).exit_code == 0
+    assert ask(*command, "sim-dgx-1", server=controller).exit_code == 0
+    assert [told.get("within_ms") for _, told in controller.told] == [7_200_000, None]
+    assert ask(*command, "sim-dgx-1", "--within", "soon").exit_code == 2
+    assert "within 2 h" in ask("show", "sim-dgx-1", server=Controller(DRAINING | {"within_ms": 7_200_000})).stdout
 
 
 def test_a_drain_that_takes_longer_goes_on() -> None:

@@ -191,7 +191,7 @@ async def test_the_second_replica_answers(failure: Script, reason: str, autojump
 
 async def test_an_engine_that_is_gone_costs_the_caller_nothing(autojump_clock: MockClock) -> None:
     async with fleet(autojump_clock, reference(0), reference(1)) as world:
-        world.network.refuse("10.0.0.1", 9000)
+        world.network.refuse("127.0.0.1", 9000)
         for _ in range(3):
             assert (await world.ask(CHAT)).status == 200
         attempts = [attempt for receipt in world.receipts() for attempt in receipt.settlement.attempts]

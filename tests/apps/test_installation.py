@@ -8,23 +8,20 @@ import attrs
 import pytest
 
 from lunanexa_adapters.files.private_files import LocalPrivateFiles
-from lunanexa_apps.controller.secrets import keys_of, nodes_of
+from lunanexa_apps.controller.secrets import keys_of
 from lunanexa_apps.installation import (
     API_KEY,
     CONTROLLER_ADOPTED_KEYS,
-    CONTROLLER_KEY,
     ENGINE_SECRET,
+    HOLDER,
     LISTEN,
-    LOCAL_NODE,
     NODE_ADOPTED_KEYS,
-    NODE_KEY,
     OPERATOR_TOKEN,
     SIGNING_KEY,
     keep_secrets,
     prepare_installation,
     read_address,
     read_adopted_keys,
-    read_controller_key,
     read_installation,
     write_address,
     write_adopted_keys,
@@ -36,7 +33,7 @@ from lunanexa_ports.errors import PortFault, PortUnavailable
 from lunanexa_ports.ids import IdSource
 from lunanexa_simulation.private_files import PrivateFolder, SimulatedPrivateFiles
 
-SECRETS = (API_KEY, OPERATOR_TOKEN, NODE_KEY, ENGINE_SECRET)
+SECRETS = (API_KEY, OPERATOR_TOKEN, ENGINE_SECRET)
 
 
 class CountedIds(IdSource):
@@ -80,22 +77,17 @@ def test_secrets_are_made_once(files: SimulatedPrivateFiles, folder: PrivateFold
     assert first.api_key.startswith("lnx_")
     assert len(first.api_key) == 4 + 43
     assert (first.api_key_file, first.operator_token_file) == (f"/data/{API_KEY}", f"/data/{OPERATOR_TOKEN}")
-    assert set(held) == {*SECRETS, CONTROLLER_KEY}
-    assert held[NODE_KEY] == held[CONTROLLER_KEY]
+    assert set(held) == set(SECRETS)
     assert first.api_key not in repr(first)
     assert first.operator_token not in repr(first)
 
 
 def test_a_controller_alone_makes_its_own_and_up_goes_on_with_them(files: SimulatedPrivateFiles) -> None:
     secrets = keep_secrets(files, CountedIds())
-    assert len(set(attrs.astuple(secrets))) == 4
-    assert files.read(CONTROLLER_KEY) is None
-    with pytest.raises(PortFault, match="copy the controller's node_key there"):
-        read_controller_key(files)
+    assert len(set(attrs.astuple(secrets))) == 3
     later = CountedIds()
     later.made = 50
     assert prepare_installation(files, later).api_key == secrets.api_key
-    assert read_controller_key(files) == secrets.node_key
     assert keep_secrets(files, later) == secrets
     assert secrets.engine_secret not in repr(secrets)
 
@@ -105,7 +97,6 @@ def test_the_kernel_gets_digests(files: SimulatedPrivateFiles) -> None:
     api_key, operator = keys_of(secrets)
     assert (api_key.digest, api_key.roles) == (secret_digest(secrets.api_key), frozenset({Role.INFERENCE}))
     assert (operator.digest, operator.roles) == (secret_digest(secrets.operator_token), frozenset({Role.OPERATOR}))
-    assert nodes_of(secrets) == ((LOCAL_NODE, secret_digest(secrets.node_key)),)
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -124,16 +115,6 @@ def test_equal_secrets_are_refused(files: SimulatedPrivateFiles) -> None:
         keep_secrets(files, CountedIds())
     assert files.place(OPERATOR_TOKEN) in str(caught.value)
     assert secrets.api_key not in str(caught.value)
-
-
-def test_a_node_with_another_key_is_refused(files: SimulatedPrivateFiles) -> None:
-    prepare_installation(files, CountedIds())
-    files.replace(CONTROLLER_KEY, b"Z" + (files.read(NODE_KEY) or b""))
-    with pytest.raises(PortFault, match="differ; remove the first"):
-        prepare_installation(files, CountedIds())
-    files.replace(CONTROLLER_KEY, b"short")
-    with pytest.raises(PortFault, match="shorter than 32 characters; copy the controller's node_key there"):
-        read_controller_key(files)
 
 
 def test_of_two_that_start_at_once_both_have_the_first_ones_secrets(folder: PrivateFolder) -> None:
@@ -187,7 +168,7 @@ def test_on_a_disk_everything_is_the_owners(tmp_path: Path) -> None:
     data_dir = tmp_path / "a" / "data"
     files = LocalPrivateFiles(data_dir)
     installation = prepare_installation(files, CountedIds())
-    for name in (*SECRETS, CONTROLLER_KEY):
+    for name in SECRETS:
         assert mode(data_dir / name) == 0o600
     assert mode(data_dir) == mode(data_dir / "controller" / "secrets") == 0o700
     (data_dir / API_KEY).chmod(0o644)
@@ -251,3 +232,15 @@ def test_a_ready_file_that_can_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(PortUnavailable, match=r"ready\.json"):
         ReadyFile(LocalPrivateFiles(tmp_path / "file"), "ready.json").write(FACTS)
+
+
+def test_after_a_rotation_a_lost_engine_secret_is_noticed_too(files: SimulatedPrivateFiles) -> None:
+    ids = CountedIds()
+    keep_secrets(files, ids)
+    files.replace(HOLDER, b"holder_1\n")
+    files.remove(ENGINE_SECRET)
+    with pytest.raises(PortFault, match="engine_secret is missing"):
+        keep_secrets(files, ids)
+    for name in (API_KEY, OPERATOR_TOKEN):
+        files.remove(name)
+    assert keep_secrets(files, ids).engine_secret, "all secrets are lost: new ones are made"

@@ -15,17 +15,18 @@ from lunanexa_apps.controller.rows import to_row
 from lunanexa_apps.journal_pages import LOOKED_MAX, rows_page
 from lunanexa_apps.journal_rows import record_of, row_document, row_of_document
 from lunanexa_core import state as state_module
-from lunanexa_core.commands import Begin
-from lunanexa_core.events import Event, WorkloadAdmitted, WorkloadSettled
-from lunanexa_core.ids import ClusterId, TenantId
+from lunanexa_core.admission.settle import settled_as
+from lunanexa_core.events import Event, WorkloadAdmitted
+from lunanexa_core.ids import TenantId
 from lunanexa_core.journal import Chain, Head, Row, make_row
 from lunanexa_core.journal_query import PageQuery, ReceiptQuery
-from lunanexa_core.workload import LedgerReceipt, Receipt, Settlement
+from lunanexa_core.workload import LedgerReceipt, Settlement
 from lunanexa_ports.errors import PortFault
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.journal import JournalState, SimulatedJournal
 from tests.core import builders
+from tests.replayed import check_replay
 
 START_MS = builders.NOW.wall_ms
 
@@ -134,21 +135,8 @@ def receipts(count: int) -> list[Event]:
     for number in range(1, count + 1):
         asked, tenant = builders.request(number), TenantId(("even", "odd")[number % 2])
         key = builders.api_key().key
-        events.append(WorkloadAdmitted(request=asked, key=key, tenant=tenant, deployment=builders.DEPLOYMENT))
-        events.append(
-            WorkloadSettled(
-                Receipt(
-                    workload=asked.workload,
-                    request=asked.request,
-                    tenant=tenant,
-                    key=key,
-                    alias=asked.alias,
-                    deployment=builders.DEPLOYMENT,
-                    dialect=asked.dialect,
-                    settlement=Settlement(workload=asked.workload, outcome=None),
-                )
-            )
-        )
+        admission = WorkloadAdmitted(request=asked, key=key, tenant=tenant, deployment=builders.DEPLOYMENT)
+        events += [admission, settled_as(admission, Settlement(workload=asked.workload, outcome=None))]
     return events
 
 
@@ -167,8 +155,9 @@ async def test_receipts_by_tenant_and_time_also_those_that_have_left_memory() ->
     store = SimulatedJournal(disk.mount())
     kernel = Kernel(store, store, clock, builders.POLICY, builders.SEAT)
     async with trio.open_nursery() as nursery:
-        await nursery.start(kernel.run, Begin(cluster=ClusterId("cl_1"), version="0.1.0", keys=(), nodes=()))
+        await nursery.start(kernel.run, builders.begin())
         nursery.cancel_scope.cancel("replayed")
+    check_replay(kernel, disk)
     assert len(kernel.state.receipts) == state_module.RECENT_RECEIPTS
 
     async def pages(query: ReceiptQuery) -> list[LedgerReceipt]:

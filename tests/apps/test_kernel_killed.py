@@ -18,10 +18,10 @@ from lunanexa_apps.controller.janitor import run_janitor, run_reconciliation
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.replay import Replay
 from lunanexa_apps.controller.rows import from_row
-from lunanexa_core.commands import ApplyDeployment, Begin, EnrolNode, ReportHeartbeat
+from lunanexa_core.commands import ApplyDeployment, ReportHeartbeat
 from lunanexa_core.deployment import Deployment
 from lunanexa_core.events import Event, WorkloadAdmitted, WorkloadSettled
-from lunanexa_core.ids import ClusterId, HolderId, SessionId, StartId, WorkloadId
+from lunanexa_core.ids import HolderId, SessionId, StartId, WorkloadId
 from lunanexa_core.journal import Head, Row
 from lunanexa_core.journal_query import RowQuery
 from lunanexa_core.keys import secret_digest
@@ -39,18 +39,27 @@ from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.journal import JournalState, SimulatedJournal
 from lunanexa_simulation.rng import Streams
-from tests.core.builders import DEPLOYMENT, NODE, SEAT, SECRET, api_key, engine, heartbeat, report, request, spec
+from tests.core.builders import (
+    DEPLOYMENT,
+    NODE,
+    SEAT,
+    SECRET,
+    api_key,
+    begin,
+    engine,
+    heartbeat,
+    joining,
+    report,
+    request,
+    spec,
+)
+from tests.replayed import check_replay
 
 POLICY = Policy(session_lease_ms=2_000, queue_requests_max=8)
 SYNC_MS = 10
 REQUESTS = 4
 """Two more than there are slots, so that places in the queue are a part of the life."""
-BEGIN = Begin(
-    cluster=ClusterId("cl_1"),
-    version="0.1.0",
-    keys=(api_key(concurrency=REQUESTS),),
-    nodes=((NODE, secret_digest("node-secret")),),
-)
+BEGIN = begin(keys=(api_key(concurrency=REQUESTS),))
 
 
 class Moment(enum.Enum):
@@ -207,7 +216,8 @@ class Life:
 
     async def _report(self) -> None:
         """The agent of the one node: it enrols, and says what its engine is."""
-        await self.kernel.ask(EnrolNode(node=NODE, public_key="aa" * 32, agent_version="0.1.0"), NODE)
+        for command in joining(again=True):
+            await self.kernel.ask(command, NODE)
         sequence = 100 * self.number
         while True:
             sequence += 1
@@ -294,6 +304,7 @@ async def scripted(life: Life) -> None:
 async def goes_on(life: Life) -> None:
     """What the next controller makes of what the first one left."""
     world, kernel = life.world, life.kernel
+    check_replay(kernel, world.disk)
     check_what_was_told(world, kernel)
     left = set(kernel.state.open)
     await ready(life)
@@ -323,8 +334,11 @@ async def live(steps: Steps) -> None:
     except* PortUnavailable:
         assert first.is_dead()
     check_books(world)
-    await Life(world, Steps(), 2).run(goes_on)
+    check_replay(first.kernel, world.disk)
+    second = Life(world, Steps(), 2)
+    await second.run(goes_on)
     check_books(world)
+    check_replay(second.kernel, world.disk)
 
 
 def check_books(world: World) -> None:

@@ -9,22 +9,21 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lunanexa_apps.controller.dispatch import KernelDispatch
+from lunanexa_apps.controller.drain import drain
 from lunanexa_apps.controller.gateway.session import run_gateway_session
 from lunanexa_apps.controller.janitor import run_janitor
 from lunanexa_apps.controller.kernel import NOT_LEADER, Kernel
 from lunanexa_apps.controller.replay import replay
 from lunanexa_core.commands import (
     ApplyDeployment,
-    Begin,
     Command,
-    EnrolNode,
     OpenSession,
     Reconcile,
     ReportHeartbeat,
     SettleWorkload,
 )
 from lunanexa_core.deployment import Deployment
-from lunanexa_core.ids import AssignmentId, ClusterId, HolderId, WorkloadId
+from lunanexa_core.ids import AssignmentId, HolderId, SessionId, WorkloadId
 from lunanexa_core.keys import secret_digest
 from lunanexa_core.leadership import Seat
 from lunanexa_core.outcomes import Outcome, Refusal
@@ -36,14 +35,15 @@ from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.journal import SimulatedJournal
 from tests.core.builders import (
     ASSIGNMENT,
-    NODE,
     POLICY,
     SEAT,
     SECRET,
     SESSION,
     START,
     api_key,
+    begin,
     heartbeat,
+    joining,
     report,
     request,
     spec,
@@ -52,14 +52,9 @@ from tests.replayed import check_replay
 
 pytestmark = pytest.mark.usefixtures("mock_clock")
 
-BEGIN = Begin(
-    cluster=ClusterId("cl_1"),
-    version="0.1.0",
-    keys=(api_key(),),
-    nodes=((NODE, secret_digest("node-secret")),),
-)
+BEGIN = begin(keys=(api_key(),))
 FLEET: tuple[Command, ...] = (
-    EnrolNode(node=NODE, public_key="aa" * 32, agent_version="0.1.0"),
+    *joining(),
     ApplyDeployment(spec=spec()),
     Reconcile((ASSIGNMENT,)),
     ReportHeartbeat(heartbeat(1, report())),
@@ -302,6 +297,7 @@ async def test_another_installation_leads_only_with_the_same_secrets_or_after_a_
         changed = kernel(SEAT)
         await nursery.start(changed.run, strange)
         assert changed.leading, "an installation may change its own secrets"
+        check_replay(changed, disk)
         nursery.cancel_scope.cancel("the test is over")
     assert mock_clock.current_time() == trio.current_time()
 
@@ -328,6 +324,36 @@ async def test_a_follower_takes_over_at_once_from_a_leader_that_stops(mock_clock
             assert trio.current_time() - began_s < 1
             assert second.epoch > epoch
             assert second.state.deployments == first.state.deployments
+    check_replay(first, disk)
+
+
+@pytest.mark.parametrize("session", [SESSION, SessionId("ses_other")])
+async def test_a_drain_waits_for_what_this_process_relays_alone(autojump_clock: MockClock, session: SessionId) -> None:
+    """Not for what the leader before it had in hand, though that may have been this very process."""
+    disk, answer_s = SimulatedDisk(), 5.0
+    async with kernel_on(disk) as first:
+        await build_fleet(first)
+        assert isinstance(await KernelDispatch(first, SECRET).admit(request()), Admitted)
+    async with kernel_on(disk, OTHER) as kernel:
+        await kernel.ask(ReportHeartbeat(heartbeat(2, report())), "test")
+        await kernel.ask(OpenSession(session), "test")
+        dispatch = KernelDispatch(kernel, SECRET)
+        assert isinstance(await dispatch.admit(request(2, session=session)), Admitted)
+        began_s = autojump_clock.current_time()
+        assert (len(kernel.state.open), kernel.relayed) == (2, 1)
+        await drain(kernel, 1_000)
+        assert autojump_clock.current_time() - began_s == pytest.approx(1), "no longer than it may"
+
+        async def relay() -> None:
+            await trio.sleep(answer_s)
+            assert isinstance(await dispatch.settle(settlement(2)), LedgerReceipt)
+
+        began_s = autojump_clock.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(relay)
+            await drain(kernel, 60_000)
+            assert answer_s <= autojump_clock.current_time() - began_s < answer_s + 1
+        assert set(kernel.state.open) == {request().workload}
 
 
 async def test_a_leader_without_its_store_is_succeeded_and_follows_when_it_is_back(mock_clock: MockClock) -> None:
@@ -355,6 +381,7 @@ async def test_a_leader_without_its_store_is_succeeded_and_follows_when_it_is_ba
             assert await first.ask(ApplyDeployment(spec=spec(replicas=2)), "test") == NOT_LEADER
             await until(lambda: first.head == second.head, mock_clock)
             assert first.state == second.state
+        check_replay(first, disk)
         nursery.cancel_scope.cancel("the test is over")
 
 
@@ -437,6 +464,7 @@ async def test_a_store_that_is_down_at_the_beginning_costs_no_key(mock_clock: Mo
             await trio.testing.wait_all_tasks_blocked()
         assert kernel.state.cluster == BEGIN.cluster
         assert list(kernel.state.keys.values()) == list(BEGIN.keys)
+        check_replay(kernel, disk)
         nursery.cancel_scope.cancel("the test is over")
 
 

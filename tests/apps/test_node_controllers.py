@@ -27,10 +27,10 @@ class Member:
 
     def __init__(self, world: NodeWorld, at: EngineAddress, controller: TinyController | None = None) -> None:
         own = world.controller
-        self.controller = TinyController(own.signer, own.verifier) if controller is None else controller
+        self.controller = TinyController(own.keys, own.verifier, own.clock) if controller is None else controller
         self.refusal: str | None = "not_leader"
         self.asked = 0
-        world.network.listen(at.host, at.port, self)
+        world.serve(self.controller, at.host, self)
 
     def take_over(self, leader: TinyController) -> None:
         """Leads in the next epoch, from what ``leader`` had made durable."""
@@ -122,7 +122,7 @@ async def test_a_leader_that_steps_down_is_no_refusal_of_the_node(clock: MockClo
         second.take_over(world.controller)
         assert await followed_after(world, second, began_s) <= HEARTBEAT_S + 0.1
         # And back again, where the document that it signs is as high as it must be.
-        first.controller = TinyController(world.controller.signer, world.controller.verifier)
+        first.controller = TinyController(world.controller.keys, world.controller.verifier, world.controller_clock)
         second.refusal = "not_leader"
         began_s = trio.current_time()
         first.take_over(second.controller)

@@ -1,17 +1,15 @@
 """Reconciliation where the kernel does not answer as it should."""
 
-import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lunanexa_apps.controller.janitor import run_reconciliation
 from lunanexa_apps.controller.kernel import Kernel
-from lunanexa_core.commands import ApplyDeployment, Begin, Command, EnrolNode, ReportHeartbeat
+from lunanexa_core.commands import ApplyDeployment, Command, ReportHeartbeat
 from lunanexa_core.deployment import Deployment
 from lunanexa_core.events import DeploymentApplied
-from lunanexa_core.ids import BootId, ClusterId, NodeId
+from lunanexa_core.ids import BootId, NodeId
 from lunanexa_core.kernel.decide import Answer
-from lunanexa_core.keys import secret_digest
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.policy import Policy
 from lunanexa_core.southbound.heartbeat import Heartbeat
@@ -20,7 +18,8 @@ from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.journal import SimulatedJournal
 from lunanexa_simulation.rng import Streams
-from tests.core.builders import SEAT, enrolled_events, spec, state_of
+from tests.core.builders import DEPLOYMENT, SEAT, begin, enrolled_events, joining, spec, state_of
+from tests.replayed import check_replay
 
 
 class BrokenKernel(Kernel):
@@ -57,31 +56,38 @@ class CountingKernel(Kernel):
         self.looks += 1
 
 
-@pytest.mark.usefixtures("autojump_clock")
-async def test_many_changes_at_once_are_looked_at_together_and_the_last_one_too() -> None:
+async def join(kernel: Kernel, numbers: range) -> None:
+    for number in numbers:
+        for command in joining(NodeId(f"node-{number}")):
+            await kernel.ask(command, "test")
+
+
+async def test_many_changes_at_once_are_looked_at_together_and_the_last_one_too(mock_clock: MockClock) -> None:
+    """Time stands but where the test moves it: however the tasks take turns, all changes are within one pause."""
     clock = SimulatedClock()
-    store = SimulatedJournal(SimulatedDisk().mount())
+    disk = SimulatedDisk()
+    store = SimulatedJournal(disk.mount())
     kernel = CountingKernel(store, store, clock, Policy(), SEAT)
-    begin = Begin(
-        cluster=ClusterId("cl_1"),
-        version="0.1.0",
-        keys=(),
-        nodes=tuple((NodeId(f"node-{number}"), secret_digest(f"secret-{number}")) for number in range(200)),
-    )
     async with trio.open_nursery() as nursery:
-        await nursery.start(kernel.run, begin)
+        await nursery.start(kernel.run, begin())
         await nursery.start(run_reconciliation, kernel, SimulatedIds(Streams(1).stream("ids"), clock))
+        await join(kernel, range(1))
+        # From here on there is a pause: it is so long a node.
+        await wait_all_tasks_blocked()
+        mock_clock.jump(1)
+        await wait_all_tasks_blocked()
         before = kernel.looks
-        for number in range(200):
-            enrol = EnrolNode(node=NodeId(f"node-{number}"), public_key="aa" * 32, agent_version="0.1.0")
-            await kernel.ask(enrol, "test")
+        await join(kernel, range(1, 200))
         beat = Heartbeat(
             node=NodeId("node-7"), boot=BootId("boot_1"), sequence=1, epoch=1, generation=0, agent_version="0.1.0"
         )
         await kernel.ask(ReportHeartbeat(beat), "test")
         await kernel.ask(ApplyDeployment(spec=spec()), "test")
-        with trio.fail_after(60):
-            while not kernel.state.assignments:
-                await kernel.wait_changed()
-        assert kernel.looks - before < 50, "not one for each of the 202 changes"
+        await wait_all_tasks_blocked()
+        assert (kernel.looks, kernel.state.assignments) == (before, {})
+        mock_clock.jump(1)
+        await wait_all_tasks_blocked()
+        assert [one.deployment for one in kernel.state.assignments.values()] == [DEPLOYMENT]
+        assert kernel.looks == before + 2, "one that places, one that finds nothing more to do"
         nursery.cancel_scope.cancel("the test is over")
+    check_replay(kernel, disk)

@@ -20,15 +20,13 @@ from lunanexa_apps.installation import KNOWN_HEAD
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.commands import (
     ApplyDeployment,
-    Begin,
     Command,
-    EnrolNode,
     OpenSession,
     Reconcile,
     ReportHeartbeat,
 )
 from lunanexa_core.events import RecoveryBegan
-from lunanexa_core.ids import ClusterId, HolderId, KeyId, NodeId
+from lunanexa_core.ids import HolderId, KeyId, NodeId
 from lunanexa_core.journal import Head
 from lunanexa_core.keys import Role, secret_digest
 from lunanexa_core.leadership import Seat
@@ -39,44 +37,43 @@ from lunanexa_core.workload import Settlement
 from lunanexa_ports.dispatch import Admitted
 from lunanexa_ports.errors import PortFault
 from lunanexa_simulation.clock import SimulatedClock
-from lunanexa_simulation.disk import SimulatedDisk
+from lunanexa_simulation.disk import Mount, SimulatedDisk
 from lunanexa_simulation.journal import JournalState, SimulatedJournal
 from lunanexa_simulation.private_files import PrivateFolder, SimulatedPrivateFiles
 from tests.core.builders import (
     ASSIGNMENT,
-    NODE,
     POLICY,
     SEAT,
     SECRET,
     SESSION,
     api_key,
+    begin,
     heartbeat,
+    joining,
     report,
     request,
     spec,
 )
+from tests.replayed import check_replay
 
 pytestmark = pytest.mark.usefixtures("mock_clock")
 
 TOKEN = "an-operators-token"
 OTHER = Seat(HolderId("holder_2"), "two:8400")
-BEGIN = Begin(
-    cluster=ClusterId("cl_1"),
-    version="0.1.0",
+BEGIN = begin(
     keys=(
         api_key(),
         api_key(key=KeyId("key_operator"), digest=secret_digest(TOKEN), roles=frozenset({Role.OPERATOR})),
     ),
-    nodes=((NODE, secret_digest("node-secret")),),
 )
-ENROL = EnrolNode(node=NODE, public_key="aa" * 32, agent_version="0.1.0")
+MINT, ENROL = joining()
 
 
 @asynccontextmanager
 async def kernel_on(
-    disk: SimulatedDisk, folder: PrivateFolder | None = None, seat: Seat = SEAT
+    disk: SimulatedDisk, folder: PrivateFolder | None = None, seat: Seat = SEAT, mount: Mount | None = None
 ) -> AsyncIterator[Kernel]:
-    store = SimulatedJournal(disk.mount())
+    store = SimulatedJournal(mount or disk.mount())
     water = HighWater(None if folder is None else SimulatedPrivateFiles(folder))
     kernel = Kernel(store, store, SimulatedClock(), POLICY, seat, water)
     async with trio.open_nursery() as nursery:
@@ -84,6 +81,7 @@ async def kernel_on(
         await nursery.start(run_high_water, kernel)
         yield kernel
         nursery.cancel_scope.cancel("the test is over")
+    check_replay(kernel, disk)
 
 
 class Copy:
@@ -152,6 +150,31 @@ async def test_after_a_restore_nothing_is_decided_before_the_go() -> None:
     async with kernel_on(disk, folder) as kernel:
         assert kernel.state.recovery is None
         assert (await replay(kernel.reader)).state == kernel.state
+
+
+@pytest.mark.parametrize("taken", [False, True])
+async def test_a_go_that_the_store_did_not_answer_costs_no_lease(mock_clock: MockClock, taken: bool) -> None:
+    """Nothing is written while it recovers, and yet it goes on leading, whether its epoch was taken or not."""
+    disk = SimulatedDisk()
+    async with kernel_on(disk):
+        pass
+    mark_restored(disk, RecoveryReason(cause=RecoveryCause.RESTORED, sequence=4, epoch=8))
+    way = disk.mount()
+    async with kernel_on(disk, mount=way) as kernel, kernel_on(disk, seat=OTHER) as other:
+        disk.faults.unknown_outcomes, way.cut = int(taken), not taken
+        refused = await say_go(kernel)
+        assert isinstance(refused, Refusal)
+        assert refused.outcome is Outcome.STORE_UNAVAILABLE
+        way.cut = False
+        rows = len(disk.state(JournalState).rows)
+        for _ in range(20 * POLICY.lease_ms // 1_000):
+            mock_clock.jump(0.1)
+            await trio.testing.wait_all_tasks_blocked()
+        assert (kernel.may_write, kernel.store_ok, other.leading) == (True, True, False)
+        assert len(disk.state(JournalState).rows) == rows
+        told = await say_go(kernel)
+        assert isinstance(told, dict), told
+        assert kernel.epoch == kernel.state.epoch > 8
 
 
 async def test_a_store_without_the_known_row_was_set_back() -> None:
@@ -231,6 +254,7 @@ async def test_a_store_that_is_set_back_under_one_that_follows(mock_clock: MockC
 
 async def test_a_node_that_is_ahead_is_noticed_while_leading() -> None:
     async with kernel_on(SimulatedDisk()) as kernel:
+        await kernel.ask(MINT, "operator")
         await kernel.ask(ENROL, "node")
         ahead = attrs.evolve(heartbeat(1, report()), epoch=7, generation=5)
         assert not isinstance(await kernel.ask(ReportHeartbeat(ahead), "node"), Refusal)
@@ -247,6 +271,7 @@ async def test_who_waits_is_told_and_what_runs_is_settled() -> None:
     async with kernel_on(SimulatedDisk()) as kernel:
         dispatch = KernelDispatch(kernel, SECRET)
         fleet: tuple[Command, ...] = (
+            MINT,
             ENROL,
             ApplyDeployment(spec=spec()),
             Reconcile((ASSIGNMENT,)),

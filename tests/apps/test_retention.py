@@ -21,9 +21,10 @@ from lunanexa_apps.controller.ledger import find_receipt, receipts_page
 from lunanexa_apps.controller.replay import PrunedBeyond, Replay, newest_pruning, rebuild, replay
 from lunanexa_apps.controller.retention import LOOK_S, RetentionPorts, run_retention
 from lunanexa_apps.controller.rows import PRUNED_ACTION, from_row, to_row
-from lunanexa_core.commands import Begin, PruneLedger
-from lunanexa_core.events import Event, KeyRevoked, LedgerPruned, WorkloadAdmitted, WorkloadSettled
-from lunanexa_core.ids import ClusterId, HolderId, WorkloadId
+from lunanexa_core.admission.settle import settled_as
+from lunanexa_core.commands import PruneLedger
+from lunanexa_core.events import Event, KeyRevoked, LedgerPruned, WorkloadAdmitted
+from lunanexa_core.ids import HolderId, WorkloadId
 from lunanexa_core.journal import Chain, Head, Row, chain_hash
 from lunanexa_core.journal_query import ReceiptQuery
 from lunanexa_core.leadership import Seat
@@ -32,7 +33,7 @@ from lunanexa_core.outcomes import Refusal
 from lunanexa_core.policy import Policy
 from lunanexa_core.state import RECENT_RECEIPTS
 from lunanexa_core.state_digest import state_digest
-from lunanexa_core.workload import Receipt, Settlement
+from lunanexa_core.workload import Settlement
 from lunanexa_ports.errors import PortFault, PortUnavailable
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.disk import Mount, SimulatedDisk
@@ -41,9 +42,10 @@ from lunanexa_simulation.ledger_archive import ArchiveFolder, SimulatedLedgerArc
 from lunanexa_simulation.replays import SimulatedReplays
 from lunanexa_simulation.workers import SimulatedWorkers
 from tests.core import builders
+from tests.replayed import check_replay
 
 START_MS = builders.NOW.wall_ms
-BEGIN = Begin(cluster=ClusterId("cl_1"), version="0.1.0", keys=(builders.api_key(),))
+BEGIN = builders.begin(keys=(builders.api_key(),))
 POLICY = Policy(ledger_keep_receipts=RECENT_RECEIPTS)
 SERVED = RECENT_RECEIPTS + 200
 LATE = WorkloadId("wl_5")
@@ -56,18 +58,10 @@ def history(count: int) -> list[Event]:
     for number in range(1, count + 1):
         asked = builders.request(number, idempotency=f"key {number}" if number % 50 == 0 else None, binding="body")
         key, deployment = builders.api_key(), builders.DEPLOYMENT
-        events.append(WorkloadAdmitted(request=asked, key=key.key, tenant=key.tenant, deployment=deployment))
-        receipt = Receipt(
-            workload=asked.workload,
-            request=asked.request,
-            tenant=key.tenant,
-            key=key.key,
-            alias=asked.alias,
-            deployment=deployment,
-            dialect=asked.dialect,
-            settlement=Settlement(workload=asked.workload, outcome=None),
-        )
-        (late if number == 5 else events).append(WorkloadSettled(receipt))
+        admission = WorkloadAdmitted(request=asked, key=key.key, tenant=key.tenant, deployment=deployment)
+        events.append(admission)
+        ended = settled_as(admission, Settlement(workload=asked.workload, outcome=None))
+        (late if number == 5 else events).append(ended)
         if number == 90:
             events += late
     return events
@@ -132,6 +126,7 @@ class Store:
             await nursery.start(kernel.run, BEGIN)
             yield kernel
             nursery.cancel_scope.cancel("the test is over")
+        check_replay(kernel, self.disk)
 
     @asynccontextmanager
     async def retention(

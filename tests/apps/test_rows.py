@@ -1,10 +1,13 @@
 """Journals that an older version wrote replay as they did."""
 
 from lunanexa_apps.controller.replay import Replay, replay
+from lunanexa_apps.controller.rows import from_row
 from lunanexa_core.canonical import JsonValue, strict_json
+from lunanexa_core.events import DirectiveChanged
 from lunanexa_core.ids import KeyId, TenantId
 from lunanexa_core.journal import Chain, Head, make_row
 from lunanexa_core.keys import ApiKey, Role
+from lunanexa_core.southbound.documents import Directive
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.journal import JournalState, SimulatedJournal
 from tests.core import builders
@@ -47,6 +50,22 @@ def test_a_key_without_limits_a_minute_is_not_limited() -> None:
     }
     (key,) = replay.state.keys.values()
     assert (key.requests_per_minute, key.tokens_per_minute, key.name) == (None, None, None)
+
+
+def test_a_drain_without_a_time_has_that_of_the_policy() -> None:
+    row = make_row(
+        Head(),
+        chain=Chain.JOURNAL,
+        epoch=1,
+        wall_ms=1_700_000_000_000,
+        actor="operator",
+        action="node.directive_changed",
+        version=1,
+        target="node-1",
+        body={"node": "node-1", "directive": "drain", "reason": "fan"},
+    )
+    drained = DirectiveChanged(node=builders.NODE, directive=Directive.DRAIN, reason="fan", within_ms=None)
+    assert from_row(row) == drained
 
 
 async def test_a_restart_forgets_nothing_of_a_minute() -> None:

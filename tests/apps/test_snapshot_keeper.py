@@ -21,6 +21,7 @@ from lunanexa_simulation.journal import JournalState, SimulatedJournal
 from lunanexa_simulation.replays import SimulatedReplays
 from lunanexa_simulation.snapshots import SimulatedSnapshots, SnapshotFiles
 from tests.core import builders
+from tests.replayed import check_replay
 from tests.simulation.small import BEGIN, Small, small_world
 
 ROWS = 5
@@ -70,6 +71,7 @@ async def kept(clock: MockClock) -> AsyncIterator[Kept]:
         await nursery.start(partial(run_snapshots, small.kernel, replays, rows=ROWS, within_s=WITHIN_S))
         yield Kept(small, disk)
         nursery.cancel_scope.cancel("the test is over")
+    check_replay(small.kernel, disk)
 
 
 async def test_the_running_state_is_kept(autojump_clock: MockClock) -> None:
@@ -136,6 +138,7 @@ async def test_a_controller_that_follows_makes_its_own(autojump_clock: MockClock
         await world.grow(300)
         await trio.sleep(2 * LOOKED_S)
         assert not standby.leading
+        check_replay(standby, world.disk)
         assert decode_snapshot(own.state(SnapshotFiles).files[world.kernel.head.sequence]) == world.newest()
         nursery.cancel_scope.cancel("the test is over")
 

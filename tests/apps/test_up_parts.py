@@ -28,15 +28,16 @@ from tests.apps.scripted_http import Reply, ScriptedHttp
 from tests.recorded import recorded
 
 SETTINGS = CommandSettings(data_dir="/data")
+NODES = HostPort("0.0.0.0", 8401)
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_orders_tell_the_children_everything_but_secrets() -> None:
     environment = {"PATH": "/bin", "LUNANEXA_TOKEN": "planted", "LUNANEXA_LISTEN": "x"}
-    controller, node = child_orders(SETTINGS, HostPort("0.0.0.0", 8400), environment, "warning")
+    controller, node = child_orders(SETTINGS, HostPort("0.0.0.0", 8400), NODES, environment, "warning")
     assert controller.argv == (
         *(sys.executable, "-m", "lunanexa_apps.controller.main"),
-        *("--data-dir", "/data", "--listen", "0.0.0.0:8400"),
+        *("--data-dir", "/data", "--listen", "0.0.0.0:8400", "--node-listen", "0.0.0.0:8401"),
         *("--queue-requests-max", "256", "--queue-wait-ms", "60000", "--default-deadline-ms", "600000"),
         *("--retain-ms-max", "86400000", "--retain-bytes-max", "268435456"),
         *("--ledger-keep-receipts", "1000000", "--ledger-keep-days", "0", "--ledger-archive", "on"),
@@ -44,7 +45,8 @@ def test_orders_tell_the_children_everything_but_secrets() -> None:
     )
     assert node.argv == (
         *(sys.executable, "-m", "lunanexa_apps.node.main", "run"),
-        *("--data-dir", "/data", "--controller", "http://127.0.0.1:8400", "--node", "local"),
+        *("--data-dir", "/data", "--controller", "https://127.0.0.1:8401"),
+        *("--token-file", "/data/node/secrets/token"),
         *("--log-format", "auto"),
     )
     for order in (controller, node):
@@ -53,16 +55,16 @@ def test_orders_tell_the_children_everything_but_secrets() -> None:
 
 def test_orders_pass_on_what_was_set() -> None:
     settings = attrs.evolve(SETTINGS, body_limit_bytes=2048, log_format=LogFormat.JSON)
-    controller, node = child_orders(settings, HostPort("127.0.0.1", 1), {}, "debug")
+    controller, node = child_orders(settings, HostPort("127.0.0.1", 1), NODES, {}, "debug")
     assert controller.argv[-5:] == ("--body-limit-bytes", "2048", "--log-format", "json", "-v")
     assert node.argv[-3:] == ("--log-format", "json", "-v")
 
 
 def test_the_node_is_told_of_other_controllers() -> None:
-    settings = attrs.evolve(SETTINGS, standby=("http://two:8400", "http://three:8400"))
-    controller, node = child_orders(settings, HostPort("127.0.0.1", 8400), {}, "info")
+    settings = attrs.evolve(SETTINGS, standby=("https://two:8401", "https://three:8401"))
+    controller, node = child_orders(settings, HostPort("127.0.0.1", 8400), NODES, {}, "info")
     named = [node.argv[place + 1] for place, word in enumerate(node.argv) if word == "--controller"]
-    assert named == ["http://127.0.0.1:8400", "http://two:8400", "http://three:8400"]
+    assert named == ["https://127.0.0.1:8401", "https://two:8401", "https://three:8401"]
     assert "--controller" not in controller.argv
 
 
@@ -70,7 +72,7 @@ def test_the_store_is_told_to_the_controller_alone_and_not_in_its_arguments() ->
     url = "postgresql://luna:s3cret@db/fleet"
     settings = attrs.evolve(SETTINGS, store=StoreUrl(url))
     environment = {"PATH": "/bin", "LUNANEXA_STORE": url}
-    controller, node = child_orders(settings, HostPort("127.0.0.1", 1), environment, "info")
+    controller, node = child_orders(settings, HostPort("127.0.0.1", 1), NODES, environment, "info")
     assert controller.environment == {"PATH": "/bin", "LUNANEXA_LOG_LEVEL": "info", "LUNANEXA_STORE": url}
     assert node.environment == {"PATH": "/bin", "LUNANEXA_LOG_LEVEL": "info"}
     assert not [argument for order in (controller, node) for argument in order.argv if "s3cret" in argument]
@@ -135,6 +137,7 @@ def test_why_there_is_no_place() -> None:
             {"kind": "no_memory", "detail": "needs 8 MiB, 5 MiB were available after 120 s"},
             "was not started for want of memory: it needs 8 MiB, 5 MiB were available after 120 s",
         ),
+        ({"kind": "cut_off"}, "was stopped because its node was cut off from its controller for too long"),
         (
             {"kind": "memory_limit", "detail": "holds 9 MiB, its limit is 8 MiB"},
             "was stopped for its memory: it holds 9 MiB, its limit is 8 MiB",

@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from lunanexa_apps.installation import Installation
+from lunanexa_apps.installation import NODE_IDENTITY, NODE_TOKEN, Installation
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.up.choice import Chosen, EngineChoice
 from lunanexa_apps.up.engine_choice import DEPLOYMENT
@@ -88,6 +88,9 @@ class Rig:
         self.in_flight = [0]
         self.deployed: dict[str, Any] | None = None
         self.refuse_deployment: Reply | None = None
+        self.enrolled = False
+        self.refuse_token: Reply | None = None
+        self.data = PrivateFolder(path="/data")
         self.left_over = ["adopted-old", "default", "of-an-operator"]
         self.serves_second = False
         self.folder = PrivateFolder(path="/run")
@@ -119,6 +122,7 @@ class Rig:
         with trio.fail_after(3600):
             self.code = await run_up(
                 self.plan,
+                files=SimulatedPrivateFiles(self.data),
                 children=self.children,
                 http=self.http,
                 interrupts=self.interrupts,
@@ -164,6 +168,11 @@ class Rig:
                     return self.refuse_deployment
                 self.deployed = json.loads(request.body)
                 return reply({"deployment": "default", "generation": 1})
+            case ("GET", "/admin/v1/nodes/local"):
+                return reply({"node": "local", "enrolled": self.enrolled})
+            case ("POST", "/admin/v1/nodes/local/token"):
+                assert json.loads(request.body) == {"again": True}
+                return self.refuse_token or reply({"line": "lnxnode1_token"})
             case ("GET", "/v1/models"):
                 assert token == b"Bearer lnx_key"
                 serves = self.deployed is not None and self.alive("node") and self.replica["state"] == "ready"
@@ -218,6 +227,7 @@ async def test_it_serves_drains_and_ends_in_order(rig: Rig, clock: MockClock) ->
             }
             rig.send.send_nowait(2)
     assert endings == ["node", "controller"]
+    assert rig.data.files == {NODE_TOKEN: b"lnxnode1_token\n"}
     assert rig.deployed is not None
     assert rig.left_over == ["default", "of-an-operator"]
     assert "deployment" not in rig.deployed
@@ -228,6 +238,57 @@ async def test_it_serves_drains_and_ends_in_order(rig: Rig, clock: MockClock) ->
     assert "waiting for 2 requests in flight" in said
     assert "waiting for 1 request in flight" in said
     assert "stopping the node agent and its engines" in said
+
+
+@pytest.mark.parametrize(("has_identity", "enrolled"), [(True, True), (True, False), (False, True)])
+async def test_a_node_is_given_a_token_where_it_or_the_controller_lacks_its_identity(
+    rig: Rig, clock: MockClock, has_identity: bool, enrolled: bool
+) -> None:
+    assert rig.clock is clock
+    rig.enrolled = enrolled
+    if has_identity:
+        rig.data.files[NODE_IDENTITY] = b"pem"
+    with rig.finished(0):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.run)
+            await rig.screen.served.wait()
+            assert (NODE_TOKEN in rig.data.files) == (not (has_identity and enrolled))
+            rig.send.send_nowait(2)
+
+
+async def test_a_node_with_an_identity_starts_while_another_controller_leads(rig: Rig, clock: MockClock) -> None:
+    assert rig.clock is clock
+    rig.data.files[NODE_IDENTITY] = b"pem"
+    rig.refuse_token = Reply(503, [b'{"error": {"code": "not_leader", "message": "another leads"}}'])
+    with rig.finished(0):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.run)
+            await rig.until(lambda: bool(rig.alive("node")))
+            assert NODE_TOKEN not in rig.data.files
+            rig.send.send_nowait(2)
+
+
+async def test_a_node_without_one_waits_for_a_leader(rig: Rig, clock: MockClock) -> None:
+    assert rig.clock is clock
+    rig.refuse_token = Reply(503, [b'{"error": {"code": "not_leader", "message": "another leads"}}'])
+    with rig.finished(0):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.run)
+            waiting = "waiting until the controller can take this machine's node in"
+            await rig.until(lambda: waiting in rig.screen.progressed)
+            assert not rig.alive("node")
+            rig.refuse_token = None
+            await rig.screen.served.wait()
+            rig.send.send_nowait(2)
+
+
+async def test_a_refused_token_ends_up(rig: Rig, clock: MockClock) -> None:
+    assert rig.clock is clock
+    rig.refuse_token = Reply(403, [b'{"error": {"code": "permission_denied", "message": "not yours"}}'])
+    with rig.finished(77):
+        await rig.run()
+    assert rig.screen.failure is not None
+    assert rig.screen.failure.message == "the controller mints no token for this machine's node: not yours"
 
 
 async def test_all_models_must_be_served(rig: Rig, clock: MockClock) -> None:

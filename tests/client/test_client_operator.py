@@ -31,6 +31,7 @@ from lunanexa_ports.http_client import HttpBroken
 from tests.adapters.edge import OPERATOR
 from tests.adapters.test_bad_clients import Served, served
 from tests.apps.engine_driver import engine
+from tests.apps.scripted_http import Reply
 from tests.client.scripted import answer, headers_of, refused, scripted
 from tests.core.builders import SECRET
 
@@ -77,6 +78,12 @@ def still() -> MockClock:
         (lambda o: o.nodes(), "GET", "/nodes", PAGE),
         (lambda o: o.node("spark-1"), "GET", "/nodes/spark-1", {}),
         (lambda o: o.set_directive("spark-1", "drain", reason="fan"), "PUT", "/nodes/spark-1/directive", {}),
+        (lambda o: o.set_directive("spark-1", "drain", within_ms=9), "PUT", "/nodes/spark-1/directive", {}),
+        (lambda o: o.mint_token("spark-1", again=True), "POST", "/nodes/spark-1/token", {}),
+        (lambda o: o.revoke_node("spark-1", reason="stolen"), "POST", "/nodes/spark-1/revoke", {}),
+        (lambda o: o.set_address("spark-1", "10.0.0.7:9443"), "PUT", "/nodes/spark-1/address", {}),
+        (lambda o: o.trust(), "GET", "/trust", {}),
+        (lambda o: o.rotate_trust(), "POST", "/trust/rotate", {}),
         (lambda o: o.drain(), "POST", "/drain", {}),
         (lambda o: o.journal_page(PageQuery(limit=2)), "GET", "/journal?limit=2&order=newest", PAGE),
         (
@@ -121,6 +128,10 @@ BROKEN = HttpBroken("the connection ended", head_seen=False)
         (lambda o: o.remove_deployment("sea"), False),
         (lambda o: o.create_api_key({}), False),
         (lambda o: o.revoke_api_key("key_1"), False),
+        (lambda o: o.mint_token("spark-1"), False),
+        (lambda o: o.revoke_node("spark-1"), True),
+        (lambda o: o.set_address("spark-1", None), True),
+        (lambda o: o.rotate_trust(), False),
     ],
 )
 async def test_what_is_sent_again_when_the_server_may_have_seen_it(
@@ -134,6 +145,15 @@ async def test_what_is_sent_again_when_the_server_may_have_seen_it(
             await call(script.client.operator)
     assert len(script.requests) == 1 + repeated
     assert (autojump_clock.current_time() > 0) == repeated
+
+
+async def test_revocation_lists_are_text() -> None:
+    told = "-----BEGIN X509 CRL-----\nMIIB\n-----END X509 CRL-----\n"
+    script = scripted(Reply(200, [told.encode()]), answer({}))
+    assert await script.client.operator.revocation_list() == told
+    assert headers_of(script.requests[0])["accept"] == "application/x-pem-file"
+    with pytest.raises(ProtocolError, match="no revocation list"):
+        await script.client.operator.revocation_list()
 
 
 async def test_a_refusal_that_passes_is_tried_again(autojump_clock: MockClock) -> None:

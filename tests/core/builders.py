@@ -2,6 +2,7 @@
 
 import attrs
 
+from lunanexa_core.commands import Begin, EnrolNode, MintToken
 from lunanexa_core.deployment import Assignment, Deployment, DeploymentSpec, EngineSpec
 from lunanexa_core.events import (
     AssignmentPlaced,
@@ -14,9 +15,11 @@ from lunanexa_core.events import (
     LivenessChanged,
     NodeBooted,
     NodeEnrolled,
-    NodeRegistered,
     ReplicaChanged,
+    TrustChanged,
 )
+from lunanexa_core.identity.certificate import VALID_MS, NodeCertificate
+from lunanexa_core.identity.trust import Authority, SigningKey, first_trust
 from lunanexa_core.ids import (
     Alias,
     AssignmentId,
@@ -53,6 +56,8 @@ SESSION = SessionId("ses_1")
 POLICY = Policy(queue_requests_max=2)
 SEAT = Seat(HolderId("holder_1"), "one:8400")
 NOW = Instant(1_000_000, 1_700_000_000_000)
+AUTHORITY = Authority(fingerprint="f1" * 32, certificate="authority 1")
+SIGNING_KEY = SigningKey(key_id="signing 1", public_key="e1" * 32)
 
 
 def after(ms: int) -> Instant:
@@ -119,10 +124,37 @@ def request(number: int = 1, **changes: object) -> WorkloadRequest:
     return attrs.evolve(base, **changes)  # type: ignore[arg-type]  # changes name real fields
 
 
+def begin(**changes: object) -> Begin:
+    base = Begin(cluster=ClusterId("cl_1"), version="0.1.0", authority=AUTHORITY, signing_key=SIGNING_KEY)
+    return attrs.evolve(base, **changes)  # type: ignore[arg-type]  # changes name real fields
+
+
+def certificate(number: int = 1, *, issued: Instant = NOW) -> NodeCertificate:
+    return NodeCertificate(
+        serial=f"{number:x}", issuer=AUTHORITY.fingerprint, not_after_wall_ms=issued.wall_ms + VALID_MS
+    )
+
+
+def joining(node: NodeId = NODE, *, again: bool = False, **changes: object) -> tuple[MintToken, EnrolNode]:
+    """How a node is let in and comes in."""
+    digest = secret_digest(f"secret of {node}")
+    base = EnrolNode(
+        node=node,
+        public_key="aa" * 32,
+        agent_version="0.1.0",
+        token=f"tok_{node}",
+        digest=digest,
+        certificate=certificate(),
+    )
+    enrol = attrs.evolve(base, **changes)  # type: ignore[arg-type]  # changes name real fields
+    return MintToken(node=node, token=enrol.token, digest=digest, again=again), enrol
+
+
 def enrolled_events(node: NodeId = NODE) -> list[Event]:
     return [
-        NodeRegistered(node, secret_digest("node-secret")),
-        NodeEnrolled(node=node, public_key="aa" * 32, agent_version="0.1.0"),
+        NodeEnrolled(
+            node=node, public_key="aa" * 32, agent_version="0.1.0", token=f"tok_{node}", certificate=certificate()
+        ),
         NodeBooted(node, BOOT),
         LivenessChanged(node, Liveness.READY),
     ]
@@ -133,6 +165,7 @@ def serving_events() -> list[Event]:
     return [
         ClusterCreated(ClusterId("cl_1")),
         EpochBegan("0.1.0"),
+        TrustChanged(first_trust(AUTHORITY, SIGNING_KEY)),
         KeyCreated(api_key()),
         *enrolled_events(),
         DeploymentApplied(Deployment(spec=spec(), generation=1)),

@@ -6,8 +6,6 @@ import pytest
 from lunanexa_core import events
 from lunanexa_core.commands import (
     ApplyDeployment,
-    Begin,
-    EnrolNode,
     Reconcile,
     RemoveDeployment,
     ReportHeartbeat,
@@ -16,7 +14,8 @@ from lunanexa_core.commands import (
 )
 from lunanexa_core.deployment import Assignment, Deployment
 from lunanexa_core.events import Event, Liveness, UnknownEvent, kind_for
-from lunanexa_core.ids import Alias, AssignmentId, BootId, ClusterId, DeploymentId, KeyId, NodeId, WorkloadId
+from lunanexa_core.identity.trust import first_trust
+from lunanexa_core.ids import Alias, AssignmentId, BootId, DeploymentId, KeyId, NodeId, WorkloadId
 from lunanexa_core.kernel.absorb import absorb
 from lunanexa_core.kernel.apply import apply
 from lunanexa_core.kernel.decide import Decision, Done, decide
@@ -34,13 +33,16 @@ from lunanexa_core.state import PAST_BOOTS, RECENT_RECEIPTS, State
 from lunanexa_core.workload import Settlement
 from tests.core.builders import (
     ASSIGNMENT,
+    AUTHORITY,
     BOOT,
     DEPLOYMENT,
     NODE,
     NOW,
     POLICY,
+    SIGNING_KEY,
     after,
     api_key,
+    begin,
     engine,
     enrolled_events,
     heard,
@@ -123,52 +125,29 @@ def test_removing_what_is_not_there_is_404() -> None:
     assert refusal.outcome is Outcome.NOT_FOUND
 
 
-def test_begin_brings_keys_and_nodes_once() -> None:
-    begin = Begin(cluster=ClusterId("cl_2"), version="9", keys=(api_key(),), nodes=((NODE, "digest"),))
+def test_begin_brings_keys_and_trust_once() -> None:
+    first = begin(version="9", keys=(api_key(),))
     state = State()
-    first = decide(state, Observed(began_mono_ms=0), POLICY, begin, NOW)
-    for event in first.events:
+    for event in decide(state, Observed(began_mono_ms=0), POLICY, first, NOW).events:
         apply(state, event, epoch=1)
-    again = decide(state, Observed(began_mono_ms=0), POLICY, begin, NOW)
+    assert state.trust == first_trust(AUTHORITY, SIGNING_KEY)
+    again = decide(state, Observed(began_mono_ms=0), POLICY, first, NOW)
     assert again.events == (events.EpochBegan("9"),)
-    rotated = attrs.evolve(begin, keys=(api_key(digest="f" * 64),), nodes=((NODE, "other"),))
+    rotated = attrs.evolve(first, keys=(api_key(digest="f" * 64),))
     kinds = [type(event) for event in decide(state, Observed(began_mono_ms=0), POLICY, rotated, NOW).events]
-    assert kinds == [events.EpochBegan, events.KeyRevoked, events.KeyCreated, events.NodeRegistered]
+    assert kinds == [events.EpochBegan, events.KeyRevoked, events.KeyCreated]
     for event in decide(state, Observed(began_mono_ms=0), POLICY, rotated, NOW).events:
         apply(state, event, epoch=2)
     assert list(state.key_of_digest) == ["f" * 64]
-    assert state.nodes[NODE].bearer_digest == "other"
 
 
 def test_keys_that_change_their_secrets_with_each_other_both_work() -> None:
     one, two = api_key(digest="a" * 64), api_key(key=KeyId("key_2"), digest="b" * 64)
     state, observed = State(), Observed(began_mono_ms=0)
     for keys in ((one, two), (attrs.evolve(one, digest="b" * 64), attrs.evolve(two, digest="a" * 64))):
-        begin = Begin(cluster=ClusterId("cl_1"), version="9", keys=keys)
-        for event in decide(state, observed, POLICY, begin, NOW).events:
+        for event in decide(state, observed, POLICY, begin(keys=keys), NOW).events:
             apply(state, event, epoch=1)
     assert state.key_of_digest == {"b" * 64: one.key, "a" * 64: two.key}
-
-
-def test_a_node_with_another_bearer_secret_enrols_anew() -> None:
-    state = state_of(serving_events())
-    begin = Begin(cluster=ClusterId("cl_1"), version="9", nodes=((NODE, "another digest"),))
-    found = decide(state, heard(), POLICY, begin, NOW).events
-    assert found[1:] == (events.NodeRegistered(NODE, "another digest"), events.EnrolmentEnded(NODE))
-    for event in found:
-        apply(state, event, epoch=2)
-    other = EnrolNode(node=NODE, public_key="bb" * 32, agent_version="0.1.0")
-    assert decide(state, heard(), POLICY, other, NOW).answer == Done()
-
-
-def test_a_node_enrols_once_with_one_key() -> None:
-    state = state_of(serving_events())
-    same = EnrolNode(node=NODE, public_key="aa" * 32, agent_version="0.1.0")
-    assert decide(state, heard(), POLICY, same, NOW) == Decision(Done())
-    newer = decide(state, heard(), POLICY, attrs.evolve(same, agent_version="0.2.0"), NOW)
-    assert len(newer.events) == 1
-    other = refused(decide(state, heard(), POLICY, attrs.evolve(same, public_key="bb" * 32), NOW))
-    assert other.outcome is Outcome.PERMISSION_DENIED
 
 
 def test_replicas_are_placed_scaled_moved_and_removed() -> None:
@@ -202,7 +181,7 @@ def test_replicas_are_placed_scaled_moved_and_removed() -> None:
 
 
 def test_a_node_is_no_place_before_it_enrolled_or_when_it_is_lost() -> None:
-    state = state_of([*serving_events(), events.NodeRegistered(NodeId("new"), "d")])
+    state = state_of([*serving_events(), events.NodeRegistered(NodeId("new"))])
     apply(state, events.LivenessChanged(NODE, Liveness.LOST), epoch=1)
     reasons = refusals(state, Deployment(spec=spec(deployment=DeploymentId("d2")), generation=1))
     assert reasons[NodeId("new")] == (NotFeasible.NOT_ENROLLED,)
@@ -284,7 +263,7 @@ def test_silence_makes_a_node_suspect_then_lost_and_a_new_leader_is_patient() ->
         NOW,
     )
     assert back.events == (events.LivenessChanged(NODE, Liveness.READY),)
-    unenrolled = state_of([events.NodeRegistered(NodeId("new"), "d")])
+    unenrolled = state_of([events.NodeRegistered(NodeId("new"))])
     assert decide(unenrolled, fresh, POLICY, Tick(), after(10**9)).events == ()
 
 

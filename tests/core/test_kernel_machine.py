@@ -8,11 +8,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from lunanexa_core.commands import (
     AdmitWorkload,
     ApplyDeployment,
-    Begin,
     BeginDrain,
     CancelWorkload,
     Command,
-    EnrolNode,
     FailAttempt,
     OpenSession,
     Rebase,
@@ -23,11 +21,10 @@ from lunanexa_core.commands import (
     Tick,
 )
 from lunanexa_core.events import Event, WorkloadAdmitted, WorkloadSettled
-from lunanexa_core.ids import AssignmentId, BootId, ClusterId, KeyId, StartId, WorkloadId
+from lunanexa_core.ids import AssignmentId, BootId, KeyId, StartId, WorkloadId
 from lunanexa_core.kernel.absorb import absorb
 from lunanexa_core.kernel.apply import apply
 from lunanexa_core.kernel.decide import Answer, Done, decide
-from lunanexa_core.keys import secret_digest
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.recovery import epoch_floor, recovery_plan
@@ -38,15 +35,23 @@ from lunanexa_core.state import State
 from lunanexa_core.state_digest import state_digest
 from lunanexa_core.time import Instant
 from lunanexa_core.workload import Attempt, Priority, Receipt, Settlement, Usage
-from tests.core.builders import DEPLOYMENT, NODE, NOW, POLICY, SESSION, api_key, heartbeat, report, request, spec
+from tests.core.builders import (
+    DEPLOYMENT,
+    NODE,
+    NOW,
+    POLICY,
+    SESSION,
+    api_key,
+    begin,
+    heartbeat,
+    joining,
+    report,
+    request,
+    spec,
+)
 
 REQUESTS, TOKENS = 9, 8_500
-BEGIN = Begin(
-    cluster=ClusterId("cl_1"),
-    version="0.1.0",
-    keys=(api_key(concurrency=6, requests_per_minute=REQUESTS, tokens_per_minute=TOKENS),),
-    nodes=((NODE, secret_digest("node-secret")),),
-)
+BEGIN = begin(keys=(api_key(concurrency=6, requests_per_minute=REQUESTS, tokens_per_minute=TOKENS),))
 
 
 class KernelMachine(RuleBasedStateMachine):
@@ -67,7 +72,8 @@ class KernelMachine(RuleBasedStateMachine):
         self.granted: dict[WorkloadId, list[StartId]] = {}
         self.due_ms: dict[WorkloadId, int] = {}
         self.ask(BEGIN)
-        self.ask(EnrolNode(node=NODE, public_key="aa" * 32, agent_version="0.1.0"))
+        for command in joining():
+            self.ask(command)
         self.ask(ApplyDeployment(spec=spec()))
         self.ask(Reconcile((AssignmentId("asg_first"),)))
         self.node_reports(ReplicaState.READY, same_boot=True, restarts=0)

@@ -7,20 +7,21 @@ import pytest
 
 from lunanexa_core.admission.admit import admit
 from lunanexa_core.admission.limits import allowances_of, used_tokens, voided
+from lunanexa_core.admission.settle import settled_as
 from lunanexa_core.admission.windows import KeyWindows
 from lunanexa_core.allowance import Allowance, Allowances
 from lunanexa_core.binding import Ended
-from lunanexa_core.commands import Begin, CreateKey, RevokeKey
-from lunanexa_core.events import Event, KeyCreated, KeyRevoked, WorkloadAdmitted, WorkloadSettled
-from lunanexa_core.ids import Alias, ClusterId, KeyId
+from lunanexa_core.commands import CreateKey, RevokeKey
+from lunanexa_core.events import Event, KeyCreated, KeyRevoked, WorkloadAdmitted
+from lunanexa_core.ids import Alias, KeyId
 from lunanexa_core.kernel.apply import apply
 from lunanexa_core.kernel.decide import decide
 from lunanexa_core.keys import ApiKey, Role, secret_digest
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant
-from lunanexa_core.workload import Attempt, Receipt, Settlement, Usage
-from tests.core.builders import NOW, POLICY, START, after, api_key, heard, request, serving_events, state_of
+from lunanexa_core.workload import Attempt, Settlement, Usage
+from tests.core.builders import NOW, POLICY, START, after, api_key, begin, heard, request, serving_events, state_of
 
 LIMITED = KeyId("key_2")
 DIGEST = secret_digest("limited")
@@ -50,17 +51,8 @@ class Books:
 
     def settle(self, number: int, now: Instant = NOW, **settlement: Any) -> None:
         workload = self.state.open[request(number).workload]
-        receipt = Receipt(
-            workload=workload.request.workload,
-            request=workload.request.request,
-            tenant=workload.tenant,
-            key=workload.key,
-            alias=workload.request.alias,
-            deployment=workload.deployment,
-            dialect=workload.request.dialect,
-            settlement=Settlement(workload=workload.request.workload, **{"outcome": None, **settlement}),
-        )
-        self.add(WorkloadSettled(receipt), now)
+        told = Settlement(workload=workload.request.workload, **{"outcome": None, **settlement})
+        self.add(settled_as(workload, told), now)
 
     def left(self, now: Instant = NOW) -> Allowances:
         return allowances_of(self.state, self.key, now)
@@ -221,8 +213,7 @@ def test_a_key_is_made_and_revoked_once() -> None:
 def test_the_last_operator_stays() -> None:
     state = State()
     keys = (api_key(), api_key(key=KeyId("key_op"), digest="ef", roles=frozenset({Role.OPERATOR})))
-    begin = Begin(cluster=ClusterId("cl_1"), version="0.1.0", keys=keys)
-    for event in decide(state, heard(), POLICY, begin, NOW).events:
+    for event in decide(state, heard(), POLICY, begin(keys=keys), NOW).events:
         apply(state, event, epoch=1)
     answer = decide(state, heard(), POLICY, RevokeKey(KeyId("key_op")), NOW).answer
     assert isinstance(answer, Refusal)

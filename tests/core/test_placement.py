@@ -15,6 +15,7 @@ from lunanexa_core.ids import AssignmentId, ClusterId, DeploymentId, NodeId, Sta
 from lunanexa_core.kernel.absorb import absorb
 from lunanexa_core.kernel.apply import apply
 from lunanexa_core.kernel.decide import Answer, Done, decide
+from lunanexa_core.nodes.directive import WITHIN_MS_MAX
 from lunanexa_core.observed import Held, NodeReading, Observed
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.placement.reconcile import is_unsettled
@@ -212,6 +213,27 @@ def test_a_drain_ends_in_its_time_though_the_successor_never_serves() -> None:
     assert not is_unsettled(placed.state)
 
 
+@pytest.mark.parametrize("within_ms", [0, 5_000, 2 * POLICY.node_drain_ms])
+def test_a_drain_ends_in_the_time_that_its_operator_gave_it(within_ms: int) -> None:
+    placed = serving()
+    node = placed.state.nodes[ONE]
+    for _ in range(2):
+        placed.ask(SetDirective(node=ONE, directive=Directive.DRAIN, within_ms=within_ms))
+        # Without a time the same drain goes on as it is.
+        placed.ask(SetDirective(node=ONE, directive=Directive.DRAIN))
+        assert placed.state.nodes[ONE].directive_within_ms == within_ms
+        assert placed.state.nodes[ONE].generation == node.generation + 1
+    placed.hold(ONE)
+    placed.pass_ms(max(0, within_ms - 1))
+    placed.reconcile()
+    assert (ONE in placed.where()) is (within_ms > 0)
+    placed.pass_ms(1)
+    placed.reconcile()
+    assert ONE not in placed.where()
+    placed.direct(ONE, Directive.RETIRE)
+    assert placed.state.nodes[ONE].directive_within_ms is None, "another directive, another time"
+
+
 def test_a_drain_that_is_taken_back_drops_the_successor_that_is_not_ready() -> None:
     placed = serving()
     placed.direct(ONE, Directive.DRAIN)
@@ -315,6 +337,9 @@ def test_scaling_down_keeps_what_serves() -> None:
         (SetDirective(node=ONE, directive=Directive.DRAIN, if_match=7), Outcome.STALE_GENERATION),
         (SetDirective(node=ONE, directive=Directive.DRAIN, reason="x" * 257), Outcome.INVALID_REQUEST),
         (SetDirective(node=ONE, directive=Directive.DRAIN, reason="a\nb"), Outcome.INVALID_REQUEST),
+        (SetDirective(node=ONE, directive=Directive.DRAIN, within_ms=-1), Outcome.INVALID_REQUEST),
+        (SetDirective(node=ONE, directive=Directive.RETIRE, within_ms=WITHIN_MS_MAX + 1), Outcome.INVALID_REQUEST),
+        (SetDirective(node=ONE, directive=Directive.CORDON, within_ms=1), Outcome.INVALID_REQUEST),
         (ScaleDeployment(deployment=DeploymentId("none"), replicas=1), Outcome.NOT_FOUND),
         (ScaleDeployment(deployment=DEPLOYMENT, replicas=65), Outcome.INVALID_REQUEST),
         (ScaleDeployment(deployment=DEPLOYMENT, replicas=2, if_match=7), Outcome.STALE_GENERATION),

@@ -68,6 +68,15 @@ def test_an_engine_that_says_no_more_is_not_full_for_good() -> None:
     assert kernel.free(POLICY.reading_fresh_ms) == 2
 
 
+def test_a_replica_with_stale_readings_is_served_from_at_once_and_their_age_is_told() -> None:
+    kernel, age_ms = Kernel(), POLICY.reading_fresh_ms + 5_000
+    kernel.hear(0, 2, age_ms=age_ms)
+    kernel.ask(AdmitWorkload(request()), 100)
+    decision = kernel.observed.decisions[request().workload]
+    assert decision.chosen == START
+    assert [one.reading_age_ms for one in decision.candidates] == [age_ms + 100]
+
+
 def test_what_was_given_back_long_ago_is_forgotten() -> None:
     kernel = Kernel()
     kernel.ask(AdmitWorkload(request()), 0)

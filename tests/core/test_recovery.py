@@ -9,7 +9,6 @@ from lunanexa_core import commands
 from lunanexa_core.commands import (
     AdmitWorkload,
     ApplyDeployment,
-    Begin,
     CancelWorkload,
     Command,
     CreateKey,
@@ -58,6 +57,7 @@ from tests.core.builders import (
     POLICY,
     after,
     api_key,
+    begin,
     enrolled_events,
     heartbeat,
     report,
@@ -122,11 +122,11 @@ def test_a_node_that_follows_the_newest_document_is_not_ahead() -> None:
 
 def test_a_leader_begins_recovery_for_what_it_was_told() -> None:
     state = state_of(serving_events())
-    begin = Begin(cluster=ClusterId("cl_1"), version="9", recovery=(RESTORED,))
-    assert told(state, heard(), begin).events == (EpochBegan("9"), RecoveryBegan((RESTORED,)))
-    assert told(recovering(), heard(), begin).events == (EpochBegan("9"),)
+    first = begin(version="9", recovery=(RESTORED,))
+    assert told(state, heard(), first).events == (EpochBegan("9"), RecoveryBegan((RESTORED,)))
+    assert told(recovering(), heard(), first).events == (EpochBegan("9"),)
     more = attrs.evolve(RESTORED, epoch=4)
-    both = attrs.evolve(begin, recovery=(RESTORED, more))
+    both = attrs.evolve(first, recovery=(RESTORED, more))
     assert told(recovering(), heard(), both).events == (EpochBegan("9"), RecoveryBegan((RESTORED, more)))
 
 

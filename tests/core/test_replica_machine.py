@@ -12,9 +12,12 @@ from lunanexa_core.ids import AssignmentId, DeploymentId, StartId
 from lunanexa_core.lifecycle.backoff import CAP_MS, backoff_ms
 from lunanexa_core.lifecycle.observations import (
     Action,
+    CutOff,
     Exited,
     GroupGone,
     LaunchFailed,
+    LeaseAwaited,
+    LeaseGranted,
     MemorySeen,
     NotPrepared,
     Observation,
@@ -355,7 +358,7 @@ def test_backoff_grows_to_its_cap_and_never_vanishes(failures: int, jitter: int)
     assert delay_ms <= backoff_ms(failures + 1, 999)
 
 
-TERMINAL = (ReplicaState.READY, ReplicaState.FAILED, ReplicaState.ABSENT)
+TERMINAL = (ReplicaState.AWAITING_LEASE, ReplicaState.READY, ReplicaState.FAILED, ReplicaState.ABSENT)
 
 
 class ReplicaHistory(RuleBasedStateMachine):
@@ -374,6 +377,7 @@ class ReplicaHistory(RuleBasedStateMachine):
         self.preparing = False
         self.spawns_in_a_row = 0
         self.stop_asked = False
+        self.leased = True
         self.record = new_replica(ASSIGNMENT, 0)
 
     def take(self, taken: Step) -> None:
@@ -392,6 +396,9 @@ class ReplicaHistory(RuleBasedStateMachine):
                     needed_mib = self.limits.memory_mib
                     assert needed_mib is None or self.available_mib is None or self.available_mib >= needed_mib
                     assert self.record.start is not None
+                    if not self.leased:
+                        self.see(LeaseAwaited())
+                        continue
                     self.live.add(self.record.start)
                     self.recorded.add(self.record.start)
                     self.spawns_in_a_row += 1
@@ -422,6 +429,9 @@ class ReplicaHistory(RuleBasedStateMachine):
     @rule(how=st.sampled_from(["works", "works", "fails", "refused"]), available=st.none() | st.integers(0, 99))
     def preparation_ends(self, how: str, available: int | None) -> None:
         self.preparing = False
+        if not self.leased and not self.limits.adopted:
+            self.see(LeaseAwaited())
+            return
         if how == "fails":
             self.see(NotPrepared())
             return
@@ -478,6 +488,20 @@ class ReplicaHistory(RuleBasedStateMachine):
         for observation in (Exited(late, CRASH), GroupGone(late), LaunchFailed(late, "late")):
             self.see(observation)
         assert self.record == before
+
+    @rule()
+    def lease_turns(self) -> None:
+        self.leased = not self.leased
+        if self.leased:
+            self.see(LeaseGranted())
+
+    @precondition(lambda self: not self.leased)
+    @rule()
+    def is_cut_off(self) -> None:
+        restarts = self.record.restarts
+        self.see(CutOff())
+        assert self.record.restarts == restarts, "silence is no crash"
+        assert not self.live or self.record.state is ReplicaState.STOPPING
 
     @rule(hurry=st.booleans())
     def stop(self, hurry: bool) -> None:

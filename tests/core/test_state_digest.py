@@ -8,14 +8,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lunanexa_core.events import KeyCreated, WorkloadAdmitted, WorkloadSettled
-from lunanexa_core.ids import KeyId, TenantId
+from lunanexa_core.deployment import Assignment
+from lunanexa_core.events import (
+    AssignmentPlaced,
+    AssignmentRemoved,
+    EnrolmentTokenMinted,
+    KeyCreated,
+    NodeEnrolled,
+    WorkloadAdmitted,
+    WorkloadSettled,
+)
+from lunanexa_core.ids import AssignmentId, KeyId, NodeId, TenantId
 from lunanexa_core.kernel.apply import apply
 from lunanexa_core.keys import Role
 from lunanexa_core.state import State
 from lunanexa_core.state_digest import digest_parts, state_digest, table_sizes
 from lunanexa_core.workload import Attempt, LedgerPlace, Receipt, Settlement, Usage
-from tests.core.builders import DEPLOYMENT, NOW, START, api_key, request, serving_events, state_of
+from tests.core.builders import (
+    DEPLOYMENT,
+    NODE,
+    NOW,
+    START,
+    api_key,
+    certificate,
+    joining,
+    request,
+    serving_events,
+    state_of,
+)
 
 
 def place_of(sequence: int) -> LedgerPlace:
@@ -35,6 +55,14 @@ def full_state() -> State:
         key = KeyId("key_2" if number == 2 else api_key().key)
         admitted = WorkloadAdmitted(request=asked, key=key, tenant=TenantId("local"), deployment=DEPLOYMENT)
         apply(state, admitted, epoch=1, wall_ms=NOW.wall_ms, place=place_of(number))
+    mint, _ = joining(NodeId("node-2"))
+    minted = EnrolmentTokenMinted(node=mint.node, token=mint.token, digest=mint.digest, expires_wall_ms=NOW.wall_ms)
+    again = NodeEnrolled(
+        node=NODE, public_key="bb" * 32, agent_version="0.1.0", token="tok_2", certificate=certificate(2)
+    )
+    spare = Assignment(assignment=AssignmentId("asg_2"), deployment=DEPLOYMENT, node=NODE, generation=1)
+    for event in (minted, again, AssignmentPlaced(spare), AssignmentRemoved(spare.assignment)):
+        apply(state, event, epoch=1, wall_ms=NOW.wall_ms)
     settled = Receipt(
         workload=request(1).workload,
         request=request(1).request,

@@ -3,21 +3,15 @@
 from collections.abc import Iterator
 
 import pytest
-import trio
 
-from tests.end_to_end.installation import Ready, Up
+from tests.end_to_end.installation import Ready, Up, served
 
 
 @pytest.fixture(scope="session")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """Serves the reference engine; that it ends well is part of each run."""
-    up = Up(tmp_path_factory.mktemp("installation"))
-    try:
-        trio.run(up.wait_ready)
+    with served(tmp_path_factory.mktemp("installation")) as up:
         yield up
-        trio.run(up.stop)
-    finally:
-        up.end_all()
 
 
 @pytest.fixture

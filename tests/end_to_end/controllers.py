@@ -8,8 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -17,8 +17,18 @@ from typing import Any, Final, TypeVar
 import httpx2
 import trio
 
-from tests.end_to_end.installation import ENGINE, LIMIT_S, Ready, answers, environment, status_of
+from tests.end_to_end.installation import (
+    ENGINE,
+    LIMIT_S,
+    Ready,
+    answers,
+    check_store_in,
+    environment,
+    status_of,
+    told_by,
+)
 from tests.end_to_end.processes import processes_that_hold
+from tests.replayed import Told
 
 T = TypeVar("T")
 
@@ -55,12 +65,15 @@ async def until(condition: Callable[[], T | None], what: str, limit_s: float = L
 class Member:
     """One controller's data directory, and its process while there is one."""
 
-    def __init__(self, folder: Path, name: str, port: int, store: str) -> None:
+    def __init__(self, folder: Path, name: str, port: int, node_port: int, store: str) -> None:
         self.name = name
+        self.node_url = f"https://127.0.0.1:{node_port}"
         self.store = store
         self.data_dir = folder / name
         self.origin = f"http://127.0.0.1:{port}"
         self.process: subprocess.Popen[bytes] | None = None
+        self.told: set[Told] = set()
+        """What it said of its state, for the check at the end."""
         self._folder = folder
         self._port = port
         self._errors = folder / f"{name}.log"
@@ -71,6 +84,7 @@ class Member:
             self.process = subprocess.Popen(
                 [
                     *(str(CONTROLLER), "--data-dir", str(self.data_dir), "--listen", f"127.0.0.1:{self._port}"),
+                    *("--node-listen", self.node_url.removeprefix("https://")),
                     *("--drain-ms", "0", "--log-format", "json"),
                 ],
                 stdin=subprocess.DEVNULL,
@@ -87,10 +101,17 @@ class Member:
     async def end(self, number: int | None = None) -> int:
         """Its exit status, after this signal."""
         assert self.process is not None
+        if number == signal.SIGTERM:
+            await trio.to_thread.run_sync(self.note_state)
         process, self.process = self.process, None
         if number is not None:
             process.send_signal(number)
         return await trio.to_thread.run_sync(process.wait, LIMIT_S)
+
+    def note_state(self) -> None:
+        """Has it say what its state is, led or followed, while it runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.told |= told_by(self.ready)
 
     @property
     def secrets(self) -> Path:
@@ -140,6 +161,18 @@ class Member:
         replicas = [one for deployment in status_of(self.ready)["deployments"] for one in deployment["replicas"]]
         return next((one["pid"] for one in replicas if one["state"] == "ready"), None)
 
+    def mint(self, node: str) -> str:
+        """An enrolment token for a node."""
+        answer = httpx2.post(
+            f"{self.origin}/admin/v1/nodes/{node}/token",
+            headers={"authorization": f"Bearer {self.ready.operator_token}"},
+            json={},
+            timeout=LIMIT_S,
+        )
+        assert answer.status_code == 200, answer.text
+        line: str = answer.json()["line"]
+        return line
+
     def deploy(self) -> None:
         """Asks for one slow engine."""
         ready = self.ready
@@ -156,13 +189,15 @@ class Member:
 def start_node(folder: Path, members: Sequence[Member]) -> "subprocess.Popen[bytes]":
     """A node agent that obeys whichever of them leads."""
     data_dir = folder / "node"
-    secrets = data_dir / "node" / "secrets"
-    secrets.mkdir(parents=True)
-    shutil.copy(members[0].secrets / "node_key", secrets / "controller_key")
-    named = [word for member in members for word in ("--controller", member.origin)]
+    data_dir.mkdir()
+    token_file = data_dir / "token"
+    token_file.write_text(members[0].mint("local"))
+    token_file.chmod(0o600)
+    named = [word for member in members for word in ("--controller", member.node_url)]
+    told = ["--token-file", str(token_file), "--log-format", "json"]
     with (folder / "node.log").open("ab") as errors:
         return subprocess.Popen(
-            [str(NODE), "run", "--data-dir", str(data_dir), *named, "--node", "local", "--log-format", "json"],
+            [str(NODE), "run", "--data-dir", str(data_dir), *named, *told],
             stdin=subprocess.DEVNULL,
             stdout=errors,
             stderr=errors,
@@ -179,15 +214,17 @@ def tell_logs(folder: Path) -> None:
 
 def make_members(folder: Path, *stores: str) -> list[Member]:
     """One for each address of the one store."""
-    ports = free_ports(len(stores))
-    return [Member(folder, f"c{n}", port, store) for n, (port, store) in enumerate(zip(ports, stores, strict=True))]
+    ports = iter(free_ports(2 * len(stores)))
+    return [Member(folder, f"c{n}", next(ports), next(ports), store) for n, store in enumerate(stores)]
 
 
-@contextmanager
-def cleaned_up(folder: Path, members: Sequence[Member]) -> Iterator[None]:
-    """Tells what was logged, and leaves no process behind."""
+@asynccontextmanager
+async def cleaned_up(folder: Path, members: Sequence[Member]) -> AsyncIterator[None]:
+    """Tells what was logged, leaves no process behind, and checks what the store replays to."""
     try:
         yield
+        for member in members:
+            await trio.to_thread.run_sync(member.note_state)
     finally:
         tell_logs(folder)
         for pid in set(processes_that_hold(folder)) - {os.getpid()}:
@@ -195,6 +232,9 @@ def cleaned_up(folder: Path, members: Sequence[Member]) -> Iterator[None]:
         for member in members:
             if member.process is not None:
                 member.process.wait()
+    told = [one for member in members for one in member.told]
+    assert told, "no controller said anything of its state"
+    await check_store_in([member.data_dir for member in members], members[-1].store, told)
 
 
 @asynccontextmanager
@@ -202,7 +242,7 @@ async def controllers(folder: Path, *stores: str) -> AsyncIterator[list[Member]]
     """A controller for each address of the one store. The first leads and serves, the others follow."""
     members = make_members(folder, *stores)
     first, *others = members
-    with cleaned_up(folder, members):
+    async with cleaned_up(folder, members):
         first.start()
         await until(first.leads, "a leader")
         for other in others:

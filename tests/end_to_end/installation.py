@@ -10,8 +10,8 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,13 @@ import attrs
 import httpx2
 import trio
 
+from lunanexa_adapters.files.snapshots import LocalSnapshots
+from lunanexa_adapters.postgres.address import parse_address
+from lunanexa_adapters.postgres.journal import open_postgres_journal
+from lunanexa_adapters.sqlite.journal_reader import open_sqlite_journal_reader
+from lunanexa_apps.installation import STORE
 from tests.end_to_end.processes import is_alive, parent_of, processes_that_hold
+from tests.replayed import Told, check_store
 
 T = TypeVar("T")
 
@@ -61,26 +67,34 @@ class Up:
     """One run of ``lunanexa up`` in ``folder``, in a session of its own as a terminal gives it one.
 
     A later run in the same folder finds the data directory of the one before it.
+    Made by :func:`running`, :func:`started` and :func:`served`, which check its store afterwards.
     """
 
     def __init__(self, folder: Path, *arguments: str, **variables: str) -> None:
         self.folder = folder
+        self._store = variables.get("LUNANEXA_STORE", "")
+        self._told: set[Told] = set()
         self.data_dir = folder / "data"
         self.ready_file = folder / "ready.json"
         self._output, self._errors = folder / "stdout", folder / "stderr"
-        command = [
+        self._variables = variables
+        self._command = [
             str(LUNANEXA),
             "up",
             *("--data-dir", str(self.data_dir), "--listen", "127.0.0.1:0", "--ready-file", str(self.ready_file)),
             *arguments,
         ]
+        self.start()
+
+    def start(self) -> None:
+        """Also again, when the process is gone."""
         with self._output.open("wb") as output, self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                command,
+                self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=errors,
-                env=environment(folder, **variables),
+                env=environment(self.folder, **self._variables),
                 start_new_session=True,
             )
 
@@ -134,6 +148,7 @@ class Up:
 
     def interrupt(self) -> None:
         """What Ctrl-C does: the whole foreground process group gets the signal."""
+        self.note_state()
         os.killpg(self.process.pid, signal.SIGINT)
 
     async def wait_end(self) -> int:
@@ -148,6 +163,7 @@ class Up:
         self.interrupt()
         status = await self.wait_end()
         assert status == 0, (status, self.errors)
+        assert self._told, "the controller said nothing of its state"
 
     def left(self) -> dict[int, str]:
         """The processes that still hold anything below the folder, with their command lines."""
@@ -160,16 +176,49 @@ class Up:
         for pid in self.left():
             os.kill(pid, signal.SIGKILL)
 
+    def note_state(self) -> None:
+        """Has the controller, if one serves, say what its state is, for :meth:`check_replay`."""
+        ready = self.read_ready() if self.process.poll() is None else None
+        if ready is not None:
+            self._told |= told_by(ready)
+
+    async def check_replay(self) -> None:
+        """After the end of all processes."""
+        await check_store_in([self.data_dir], self._store, self._told)
+
+
+@asynccontextmanager
+async def started(folder: Path, *arguments: str, **variables: str) -> AsyncIterator[Up]:
+    """An :class:`Up`. The test stops it as it sees fit; what is left at the end is killed."""
+    up = Up(folder, *arguments, **variables)
+    try:
+        yield up
+        up.note_state()
+    finally:
+        up.end_all()
+    await up.check_replay()
+
 
 @asynccontextmanager
 async def running(folder: Path, *arguments: str, **variables: str) -> AsyncIterator[Up]:
-    """An :class:`Up` that serves. The test stops it as it sees fit; what is left at the end is killed."""
-    up = Up(folder, *arguments, **variables)
-    try:
+    """As :func:`started`, once it serves."""
+    async with started(folder, *arguments, **variables) as up:
         await up.wait_ready()
         yield up
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Up]:
+    """One that serves, for several tests; that it ends well is part of them, if none of them has ended it."""
+    up = Up(folder)
+    try:
+        trio.run(up.wait_ready)
+        yield up
+        if up.process.poll() is None:
+            trio.run(up.stop)
     finally:
         up.end_all()
+    trio.run(up.check_replay)
 
 
 def engine_with(folder: Path, *options: str) -> tuple[str, ...]:
@@ -200,6 +249,31 @@ def status_of(ready: Ready) -> dict[str, Any]:
     answer.raise_for_status()
     document: dict[str, Any] = answer.json()
     return document
+
+
+def told_by(ready: Ready) -> set[Told]:
+    """What the controller says of its state; nothing if it can't be asked, or has not read its store yet."""
+    try:
+        answer = httpx2.get(
+            f"{ready.origin}/admin/v1/journal/state",
+            headers={"authorization": f"Bearer {ready.operator_token}"},
+            timeout=LIMIT_S,
+        )
+    except httpx2.TransportError:
+        return set()
+    assert answer.status_code in (200, 503), (answer.status_code, answer.text)
+    document = answer.json()
+    return {Told(document["sequence"], document["digest"])} if answer.status_code == 200 else set()
+
+
+async def check_store_in(data_dirs: Iterable[Path], store: str, told: Iterable[Told]) -> None:
+    """Checks the one store of these controllers, of which none runs any more: that at the URL ``store``, or if there is
+    no URL that in the data directory."""
+    folders = list(data_dirs)
+    snapshots = [LocalSnapshots(folder / "controller" / "snapshots") for folder in folders]
+    opened = open_postgres_journal(parse_address(store)) if store else open_sqlite_journal_reader(folders[0] / STORE)
+    async with opened as journal:
+        await check_store(journal, set(told), snapshots)
 
 
 def receipt_of(ready: Ready, workload: str) -> dict[str, Any]:

@@ -5,12 +5,13 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx2
 import pytest
 import trio
 
 from lunanexa_core.outcomes import Outcome
 from lunanexa_simulation.rng import Streams
-from tests.end_to_end.installation import Ready, Up, answers, engine_with, gone, status_of
+from tests.end_to_end.installation import LIMIT_S, Ready, Up, answers, engine_with, gone, running, served, status_of
 from tests.end_to_end.load import Load, engine_ended, receipts_in
 
 pytestmark = pytest.mark.slow
@@ -18,13 +19,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def crashing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    up = Up(tmp_path_factory.mktemp("crashes"))
-    try:
-        trio.run(up.wait_ready)
+    with served(tmp_path_factory.mktemp("crashes")) as up:
         yield up
-        trio.run(up.stop)
-    finally:
-        up.end_all()
 
 
 async def killed(up: Up, name: str) -> tuple[Ready, Ready]:
@@ -88,14 +84,14 @@ MOMENT_MS = 500
 """Longer than an answer takes: a kill falls anywhere in one."""
 
 
-async def killed_under_load(up: Up, names: tuple[str, ...], arguments: tuple[str, ...]) -> Up:
-    """Kills the processes and returns the installation that follows, once it serves."""
+async def killed_under_load(up: Up, names: tuple[str, ...]) -> None:
+    """Kills the processes; returns once the installation serves again."""
     before = up.ready
     if names == ("up",):
         up.process.kill()
         up.process.wait()
         await up.until(lambda: gone(before.pid("controller"), before.pid("node")), "the children's end", running=False)
-        up = Up(up.folder, *arguments)
+        up.start()
         await up.wait_ready()
     else:
         for name in names:
@@ -110,18 +106,20 @@ async def killed_under_load(up: Up, names: tuple[str, ...], arguments: tuple[str
         while not await trio.to_thread.run_sync(answers, up.ready):
             await trio.sleep(0.05)
     await up.until(lambda: up.ready.pids["engine"] is not None, "the engine in the ready file")
-    return up
 
 
 async def until_at_rest(up: Up) -> None:
-    """Slots and queue are empty, as controller and node say; what the dead had open takes a lease."""
+    """Slots and queue are empty, as controller and node say, and every request has its receipt; what the dead had open
+    takes a lease."""
 
     def at_rest() -> bool:
-        status = status_of(up.ready)
+        status, headers = status_of(up.ready), {"authorization": f"Bearer {up.ready.operator_token}"}
+        asked = httpx2.get(f"{up.ready.origin}/admin/v1/requests?limit=1", headers=headers, timeout=LIMIT_S)
         (deployment,) = status["deployments"]
         (replica,) = deployment["replicas"]
         queue = deployment["queue"]
-        return not (queue["running"] or queue["waiting"] or replica["running"] or replica["waiting"])
+        busy = queue["running"] or queue["waiting"] or replica["running"] or replica["waiting"]
+        return not (busy or asked.raise_for_status().json()["open"])
 
     await up.until(at_rest, "rest")
 
@@ -129,9 +127,8 @@ async def until_at_rest(up: Up) -> None:
 async def test_kills_at_any_moment_under_load_run_nothing_twice(tmp_path: Path) -> None:
     arguments = ("--slots", str(CLIENTS), *engine_with(tmp_path, "--itl-ms", "20"))
     moments = Streams(7).stream("kills")
-    up = Up(tmp_path, *arguments)
-    try:
-        ready = await up.wait_ready()
+    async with running(tmp_path, *arguments) as up:
+        ready = up.ready
         engine = ready.pid("engine")
         load = Load(ready)
         async with trio.open_nursery() as nursery:
@@ -140,15 +137,13 @@ async def test_kills_at_any_moment_under_load_run_nothing_twice(tmp_path: Path) 
             for names in KILLS:
                 await load.until_streaming()
                 await trio.sleep(moments.randint(0, MOMENT_MS) / 1000)
-                up = await killed_under_load(up, names, arguments)
+                await killed_under_load(up, names)
                 load.ready = up.ready
                 assert up.ready.pid("engine") == engine, names
             load.over.set()
         await until_at_rest(up)
         ended = await trio.to_thread.run_sync(engine_ended, engine)
         await up.stop()
-    finally:
-        up.end_all()
     # A second receipt of one workload would be a second admission of it, and both fail in here.
     receipts = await receipts_in(up.data_dir)
     assert {visit.workload for visit in load.visits} <= receipts.keys()

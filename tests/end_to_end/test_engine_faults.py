@@ -10,7 +10,19 @@ import httpx2
 import pytest
 import trio
 
-from tests.end_to_end.installation import LIMIT_S, Ready, Up, answers, ask, engine_with, gone, lunanexa, status_of
+from tests.end_to_end.installation import (
+    LIMIT_S,
+    Ready,
+    Up,
+    answers,
+    ask,
+    engine_with,
+    gone,
+    lunanexa,
+    served,
+    started,
+    status_of,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -20,12 +32,8 @@ T = TypeVar("T")
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """One installation for all engines here; the last test stops it."""
-    up = Up(tmp_path_factory.mktemp("faulty"))
-    try:
-        trio.run(up.wait_ready)
+    with served(tmp_path_factory.mktemp("faulty")) as up:
         yield up
-    finally:
-        up.end_all()
 
 
 def redeploy(ready: Ready, *arguments: str, **engine: Any) -> int:
@@ -196,8 +204,7 @@ async def test_an_engine_that_is_deaf_to_the_stop_is_killed(faulty: Up) -> None:
 
 
 async def test_up_ends_with_1_and_says_why_its_engine_never_served(tmp_path: Path) -> None:
-    up = Up(tmp_path, *engine_with(tmp_path, "--fault", "exit-at-start=3"))
-    try:
+    async with started(tmp_path, *engine_with(tmp_path, "--fault", "exit-at-start=3")) as up:
         ready = await up.until(lambda: preliminary(up), "the controller")
 
         def deployed() -> bool:
@@ -212,8 +219,6 @@ async def test_up_ends_with_1_and_says_why_its_engine_never_served(tmp_path: Pat
         assert "the engine exited with status 3, and is not tried again" in up.errors
         assert "told_to_exit_at_start" in up.errors
         assert "Try it:" not in up.output
-    finally:
-        up.end_all()
 
 
 def preliminary(up: Up) -> Ready | None:

@@ -261,7 +261,7 @@ async def test_a_controller_that_starts_without_its_store_waits_for_it(
 ) -> None:
     members = make_members(tmp_path, store)
     (only,) = members
-    with cleaned_up(tmp_path, members):
+    async with cleaned_up(tmp_path, members):
         postgres.stop()
         only.start()
         await until(lambda: only.blockers() == ["store_unavailable"], "a controller without a store")
@@ -284,7 +284,7 @@ async def test_a_controller_that_starts_without_its_store_waits_for_it(
 async def test_other_secrets_than_the_leaders_are_refused_with_the_fix(store: str, tmp_path: Path) -> None:
     members = make_members(tmp_path, store, store)
     first, second = members
-    with cleaned_up(tmp_path, members):
+    async with cleaned_up(tmp_path, members):
         first.start()
         await until(first.leads, "a leader")
         second.start()

@@ -14,7 +14,7 @@ import trio
 from lunanexa_adapters.postgres.address import parse_address
 from lunanexa_adapters.postgres.journal import open_postgres_journal
 from lunanexa_ports.conformance.journal import read_all, verified
-from tests.end_to_end.installation import LIMIT_S, Up, answers, ask, environment, receipt_of, status_of
+from tests.end_to_end.installation import LIMIT_S, answers, ask, environment, receipt_of, running, status_of
 from tests.end_to_end.processes import command_line
 from tests.postgres_server import PostgresServer
 
@@ -33,9 +33,8 @@ def store(postgres: PostgresServer) -> Iterator[str]:
 
 
 async def test_the_store_goes_and_comes_again(postgres: PostgresServer, store: str, tmp_path: Path) -> None:
-    up = Up(tmp_path, LUNANEXA_STORE=store)
-    try:
-        ready = await up.wait_ready()
+    async with running(tmp_path, LUNANEXA_STORE=store) as up:
+        ready = up.ready
         before = ask(ready)
         assert before.status_code == 200, before.text
         postgres.stop(signal.SIGKILL)
@@ -59,8 +58,6 @@ async def test_the_store_goes_and_comes_again(postgres: PostgresServer, store: s
         assert not [text for text in shown if PASSWORD in text]
         assert not (up.data_dir / "controller" / "store.sqlite3").exists()
         await up.stop()
-    finally:
-        up.end_all()
     async with open_postgres_journal(parse_address(store)) as journal:
         kept = await read_all(journal)
         head = verified(kept)

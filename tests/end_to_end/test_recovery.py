@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from lunanexa_apps.installation import LISTEN, STORE
-from tests.end_to_end.installation import Up, answers, ask, lunanexa, running
+from tests.end_to_end.installation import Up, answers, ask, lunanexa, running, started
 
 pytestmark = pytest.mark.slow
 
@@ -57,8 +57,7 @@ async def test_a_lost_store_is_restored(tmp_path: Path) -> None:
     lose_store(up)
     restored = await told(tmp_path, "backup", "restore", str(file), *data_dir)
     assert restored["sequence"] == made["sequence"]
-    again = Up(tmp_path)
-    try:
+    async with started(tmp_path) as again:
         found = await recovering(again)
         causes = [reason["cause"] for reason in found["reasons"]]
         assert causes == ["restored", "rows_missing"], found
@@ -71,8 +70,6 @@ async def test_a_lost_store_is_restored(tmp_path: Path) -> None:
         replayed = await told(tmp_path, "journal", "replay", *data_dir)
         assert replayed["matches"] is True, replayed
         await again.stop()
-    finally:
-        again.end_all()
 
 
 async def test_a_store_that_was_copied_back_is_noticed(tmp_path: Path) -> None:
@@ -86,13 +83,10 @@ async def test_a_store_that_was_copied_back_is_noticed(tmp_path: Path) -> None:
         await up.stop()
     lose_store(up)
     shutil.copy(older, up.data_dir / STORE)
-    again = Up(tmp_path)
-    try:
+    async with started(tmp_path) as again:
         found = await recovering(again)
         assert [reason["cause"] for reason in found["reasons"]] == ["rows_missing"], found
         await told(tmp_path, "recovery", "rebase", "--yes", *data_dir)
         ready = await again.wait_ready()
         await again.until(lambda: answers(ready), "an answer")
         await again.stop()
-    finally:
-        again.end_all()

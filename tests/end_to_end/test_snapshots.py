@@ -13,7 +13,7 @@ from lunanexa_core.journal import Row
 from lunanexa_core.policy import Policy
 from tests.apps.snapshot_rows import rows_of, served
 from tests.end_to_end.controllers import Member, free_ports, until
-from tests.end_to_end.installation import status_of
+from tests.end_to_end.installation import check_store_in, status_of
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ def spoil(store: Path, until: int) -> None:
 
 
 async def test_a_start_goes_on_from_a_snapshot(tmp_path: Path) -> None:
-    member = Member(tmp_path, "one", free_ports(1)[0], "")
+    member = Member(tmp_path, "one", *free_ports(2), "")
     store = member.data_dir / "controller" / "store.sqlite3"
     rows = await fill(store)
     member.start()
@@ -49,6 +49,8 @@ async def test_a_start_goes_on_from_a_snapshot(tmp_path: Path) -> None:
     status = await until(lambda: status_of(member.ready), "the status")
     assert (status["snapshot"], status["alerts"]) == (kept["sequence"], [])
     assert await member.end(signal.SIGTERM) == 0
+    assert member.told
+    await check_store_in([member.data_dir], "", member.told)
     # None of these is read again, or the start would fail.
     spoil(store, kept["sequence"])
     member.start()

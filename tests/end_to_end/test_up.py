@@ -189,12 +189,9 @@ async def test_the_death_of_up_leaves_the_engine_to_the_next_one(tmp_path: Path)
             lambda: gone(first.pid("controller"), first.pid("node")), "the end of both children", running=False
         )
         assert not gone(first.pid("engine"))
-        following = Up(tmp_path)
-        try:
-            second = await following.wait_ready()
+        async with running(tmp_path) as following:
+            second = following.ready
             assert second.pid("engine") == first.pid("engine")
             assert await trio.to_thread.run_sync(answers, second)
             await following.stop()
             assert gone(first.pid("engine"))
-        finally:
-            following.end_all()

@@ -10,9 +10,7 @@ import trio
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_core import commands
 from lunanexa_core.commands import Command
-from lunanexa_core.ids import ClusterId
 from lunanexa_core.kernel.decide import Answer
-from lunanexa_core.keys import secret_digest
 from lunanexa_core.outcomes import Refusal
 from lunanexa_core.workload import Attempt, Settlement
 from lunanexa_simulation.checkers import Checkers
@@ -22,12 +20,7 @@ from lunanexa_simulation.journal import JournalState, SimulatedJournal
 from lunanexa_simulation.sight import Sight
 from tests.core import builders
 
-BEGIN: Final = commands.Begin(
-    cluster=ClusterId("cl_1"),
-    version="0.1.0",
-    keys=(builders.api_key(requests_per_minute=60, tokens_per_minute=60_000),),
-    nodes=((builders.NODE, secret_digest("node-secret")),),
-)
+BEGIN: Final = builders.begin(keys=(builders.api_key(requests_per_minute=60, tokens_per_minute=60_000),))
 
 
 @attrs.define
@@ -76,7 +69,7 @@ def _until_served() -> list[Command]:
         workload=builders.request(1).workload, outcome=None, attempts=(Attempt(start=builders.START, status=200),)
     )
     return [
-        commands.EnrolNode(node=builders.NODE, public_key="aa" * 32, agent_version="0.1.0"),
+        *builders.joining(),
         commands.ReportHeartbeat(builders.heartbeat(1)),
         commands.ApplyDeployment(spec=builders.spec()),
         commands.Reconcile((builders.ASSIGNMENT,)),

@@ -8,7 +8,7 @@ import pytest
 from lunanexa_apps.controller.rows import to_row
 from lunanexa_core.admission.queue import Waiter
 from lunanexa_core.events import DirectiveChanged, Liveness, LivenessChanged, ReplicaChanged
-from lunanexa_core.ids import StartId
+from lunanexa_core.ids import AssignmentId, StartId
 from lunanexa_core.routing.pick import Granted
 from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.southbound.heartbeat import IdentityGrade
@@ -16,6 +16,7 @@ from lunanexa_core.state import State
 from lunanexa_core.time import Instant
 from lunanexa_core.workload import Attempt
 from lunanexa_simulation.checkers import INVARIANTS, replay_equals_live
+from lunanexa_simulation.sight import OpenPassage
 from lunanexa_simulation.verdicts import SafetyBroken
 from tests.core import builders
 from tests.simulation.small import Small, small_world
@@ -181,6 +182,46 @@ def two_processes(small: Small) -> None:
     small.sight.running = lambda: [(builders.ASSIGNMENT, builders.START), (builders.ASSIGNMENT, LATER)]
 
 
+OTHERS = (AssignmentId("asg_2"), AssignmentId("asg_3"))
+
+
+def exclusive(small: Small, replicas: int, *living: AssignmentId) -> None:
+    """The deployment has so many places, and these replicas of it live, of which some were taken from their nodes."""
+    for state in (small.kernel.state, shadow(small)):
+        known = state.deployments[builders.DEPLOYMENT]
+        spec = attrs.evolve(known.spec, exclusive=True, cut_off_keep_ms=0, replicas=replicas)
+        state.deployments[builders.DEPLOYMENT] = attrs.evolve(known, spec=spec)
+    small.sight.deployment_of.update(dict.fromkeys(OTHERS, builders.DEPLOYMENT))
+    small.sight.running = lambda: [(name, StartId(f"start of {name}")) for name in living]
+
+
+def two_on_one_place(small: Small) -> None:
+    exclusive(small, 1, builders.ASSIGNMENT, OTHERS[0])
+
+
+def one_more_while_too_many_live(small: Small) -> None:
+    exclusive(small, 2, builders.ASSIGNMENT, OTHERS[0])
+    small.checkers.look()
+    exclusive(small, 1, builders.ASSIGNMENT, OTHERS[0])
+    small.checkers.look()
+    exclusive(small, 1, OTHERS[1])
+    small.checkers.look()
+    exclusive(small, 1, OTHERS[0], OTHERS[1])
+
+
+def passage(small: Small, **changes: object) -> None:
+    fine = OpenPassage(node=builders.NODE, asked_for=builders.START, reached=builders.START, unleased_ms=-1)
+    small.sight.at_doors = lambda: [fine, attrs.evolve(fine, **changes)]  # type: ignore[arg-type]  # the test's business
+
+
+def passage_outlives_its_lease(small: Small) -> None:
+    passage(small, unleased_ms=61)
+
+
+def passage_leads_elsewhere(small: Small) -> None:
+    passage(small, reached=LATER)
+
+
 def time_runs_away(small: Small) -> None:
     now = small.kernel.now()
     small.sight.paced = (small.kernel, Instant(now.mono_ms - 60_000, now.wall_ms - 67_000))
@@ -222,6 +263,10 @@ FAULTS: list[tuple[str, Callable[[Small], None]]] = [
     ("granted_newest_only", third_grant),
     ("routable_is_bound", unproven_but_routable),
     ("one_process_each", two_processes),
+    ("exclusive_alone", two_on_one_place),
+    ("exclusive_alone", one_more_while_too_many_live),
+    ("door_lease", passage_outlives_its_lease),
+    ("door_lease", passage_leads_elsewhere),
     ("time_is_steady", time_runs_away),
     ("no_secret_shown", secret_in_a_log),
     ("no_secret_shown", secret_in_a_row),

@@ -20,6 +20,7 @@ from lunanexa_adapters.asgi.keys import key_routes
 from lunanexa_adapters.asgi.operator import operator_routes
 from lunanexa_adapters.asgi.quart_answers import BODY_BYTES_MAX, Answers, Refused
 from lunanexa_adapters.asgi.recovery import recovery_routes
+from lunanexa_adapters.asgi.trust import trust_routes
 from lunanexa_core.outcomes import Refusal
 from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
 from lunanexa_ports.errors import PortUnavailable
@@ -29,6 +30,7 @@ from lunanexa_ports.insight import Insight
 from lunanexa_ports.journal_plane import JournalPlane
 from lunanexa_ports.operator import Health, KeyPlane, OperatorPlane
 from lunanexa_ports.recovery_plane import RecoveryPlane
+from lunanexa_ports.trust_plane import TrustPlane
 
 AS_OF_HEADER: Final = "x-lunanexa-as-of"
 """On answers of a controller that does not lead: up to which sequence it has read the journal."""
@@ -71,6 +73,7 @@ def build_control_app(
     insight: Insight,
     journal: JournalPlane,
     recovery: RecoveryPlane,
+    trust: TrustPlane,
     health: Health,
     ids: IdSource,
 ) -> ControlApp:
@@ -93,6 +96,7 @@ def build_control_app(
     app.register_blueprint(insight_routes(insight, answers))
     app.register_blueprint(journal_routes(journal, answers))
     app.register_blueprint(recovery_routes(recovery, answers))
+    app.register_blueprint(trust_routes(trust, answers))
 
     @app.errorhandler(HTTPException)
     async def http_exception(error: HTTPException) -> Response:

@@ -1,21 +1,25 @@
 """``/node/v1``: what node agents say, as a plain ASGI application. Bodies are passed on as the bytes that were signed.
 
 A fleet reports all the time, so that a report costs little here: what the head alone decides is refused unread, and
-only a node that waits for its desired state has a task that waits for its departure.
+only a node that waits for its desired state has a task that waits for its departure. What is asked without a
+certificate may be asked by anybody: of that there is little at a time, and little in each.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
 from lunanexa_adapters.asgi.body_room import BodyRoom
 from lunanexa_adapters.asgi.errors import UNAVAILABLE, invalid, method_not_allowed, not_found
 from lunanexa_adapters.asgi.exchange import Departed, Exchange
-from lunanexa_adapters.asgi.headers import bearer, is_number, request_id, text_header, unreadable
+from lunanexa_adapters.asgi.headers import is_number, request_id, text_header, unreadable
+from lunanexa_core.identity.certificate import PeerCertificate
+from lunanexa_core.identity.checks import NO_CERTIFICATE
 from lunanexa_core.ids import NodeId, is_identifier
-from lunanexa_core.outcomes import Refusal
+from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.southbound.documents import SignedDocument
-from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
+from lunanexa_ports.asgi import TLS, AsgiApplication, Receive, Scope, Send
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.ids import IdSource
 from lunanexa_ports.node_plane import NodePlane
@@ -25,12 +29,26 @@ KEY_ID_HEADER: Final = "x-lunanexa-key-id"
 SIGNATURE_HEADER: Final = "x-lunanexa-signature"
 WAIT_MS_MAX: Final = 60_000
 BODY_BYTES_MAX: Final = 1024 * 1024
+STRANGER_BODY_BYTES_MAX: Final = 64 * 1024
+STRANGERS_MAX: Final = 64
+"""Requests in progress that show no certificate."""
 BODIES_BYTES_MAX: Final = 256 * 1024 * 1024
 """Of all requests in progress together."""
+_AUTHORITIES: Final = "authorities"
 _JSON: Final = b"application/json"
-_METHODS: Final = {"enrol": ("POST",), "heartbeat": ("PUT",), "desired": ("GET", "HEAD")}
+_METHODS: Final = {
+    "enrol": ("POST",),
+    "challenge": ("POST",),
+    "renew": ("POST",),
+    "heartbeat": ("PUT",),
+    "desired": ("GET", "HEAD"),
+}
+_READING: Final = ("GET", "HEAD")
+_CROWDED: Final = Refusal(
+    outcome=Outcome.NO_CAPACITY, message="Too many ask here without a certificate at the moment.", retry_after_ms=1_000
+)
 _T = TypeVar("_T")
-_Verb: TypeAlias = Callable[[NodeId, str | None, SignedDocument], Awaitable[bytes | Refusal]]
+_Ask: TypeAlias = Callable[[], Awaitable[bytes | Refusal]]
 
 
 class _Refused(Exception):  # an ending, not an error
@@ -42,23 +60,26 @@ class _Refused(Exception):  # an ending, not an error
 
 
 class NodePlaneApp(AsgiApplication):
-    """The routes over ``plane``, which verifies before it reads."""
+    """The routes over ``plane``, which verifies before it reads. Who shows a certificate is the connection's word: the
+    server's, in the scope, and no header's."""
 
     def __init__(self, plane: NodePlane, ids: IdSource) -> None:
         self._plane = plane
         self._ids = ids
         self._room = BodyRoom(BODIES_BYTES_MAX)
-        self._verbs: dict[str, _Verb] = {"enrol": plane.enrol, "heartbeat": plane.heartbeat}
+        self._strangers = 0
 
     @property
     def routes(self) -> frozenset[tuple[str, str]]:
         """Method and path of each, as documents write them."""
-        return frozenset((methods[0].lower(), f"{PREFIX}/{{node}}/{verb}") for verb, methods in _METHODS.items())
+        verbs = {(methods[0].lower(), f"{PREFIX}/{{node}}/{verb}") for verb, methods in _METHODS.items()}
+        return frozenset({("get", f"{PREFIX}/{_AUTHORITIES}"), *verbs})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
         exchange = Exchange(scope, receive, send, request_id(scope, self._ids), self._room)
         try:
-            await self._serve(exchange)
+            with self._counted(scope):
+                await self._serve(exchange)
         except _Refused as refused:
             await exchange.refuse_unread(refused.refusal)
         except Departed:
@@ -66,28 +87,61 @@ class NodePlaneApp(AsgiApplication):
         finally:
             exchange.let_go()
 
+    @contextmanager
+    def _counted(self, scope: Scope) -> Iterator[None]:
+        stranger = _peer(scope) is None
+        if stranger and self._strangers >= STRANGERS_MAX:
+            raise _Refused(_CROWDED)
+        self._strangers += stranger
+        try:
+            yield
+        finally:
+            self._strangers -= stranger
+
     async def _serve(self, exchange: Exchange) -> None:
         _known(unreadable(exchange.scope))
         name, _, verb = exchange.path.removeprefix(PREFIX + "/").partition("/")
-        methods = _METHODS.get(verb)
+        is_authorities = exchange.path == f"{PREFIX}/{_AUTHORITIES}"
+        methods = _READING if is_authorities else _METHODS.get(verb)
         if methods is None or not name:
             raise _Refused(not_found(exchange.path))
         if exchange.method not in methods:
             allowed = ", ".join(methods)
             await exchange.refuse_unread(method_not_allowed(exchange.method, allowed), [("allow", allowed)])
             return
-        node, key = _node(name), _known(bearer(exchange.scope))
-        if verb == "desired":
-            after, wait_ms = _query(exchange.scope)
-            await exchange.run(lambda: self._wait(exchange, node, key, after, wait_ms))
+        if is_authorities:
+            await self._answer(exchange, self._plane.authorities)
         else:
-            await self._tell(exchange, node, key, self._verbs[verb])
+            await self._serve_node(exchange, _node(name), verb)
 
-    async def _tell(self, exchange: Exchange, node: NodeId, key: str | None, verb: _Verb) -> None:
+    async def _serve_node(self, exchange: Exchange, node: NodeId, verb: str) -> None:
+        plane, peer = self._plane, _peer(exchange.scope)
+        match verb:
+            case "challenge":
+                await self._answer(exchange, lambda: plane.challenge(node))
+            case "enrol":
+                document = await self._document(exchange, STRANGER_BODY_BYTES_MAX)
+                await self._answer(exchange, lambda: plane.enrol(node, document))
+            case "renew":
+                document = await self._document(exchange, STRANGER_BODY_BYTES_MAX)
+                await self._answer(exchange, lambda: plane.renew(node, peer, document))
+            case _ if peer is None:
+                raise _Refused(NO_CERTIFICATE)
+            case "heartbeat":
+                document = await self._document(exchange, BODY_BYTES_MAX)
+                await self._answer(exchange, lambda: plane.heartbeat(node, peer, document))
+            case _:
+                after, wait_ms = _query(exchange.scope)
+                await exchange.run(lambda: self._wait(exchange, node, peer, after, wait_ms))
+
+    async def _document(self, exchange: Exchange, limit_bytes: int) -> SignedDocument:
         key_id, signature = _signed(exchange.scope)
-        body = _known(await exchange.body(BODY_BYTES_MAX))
+        body = _known(await exchange.body(limit_bytes))
+        return SignedDocument(payload=body, key_id=key_id, signature=signature)
+
+    async def _answer(self, exchange: Exchange, ask: _Ask) -> None:
         try:
-            answer = await verb(node, key, SignedDocument(payload=body, key_id=key_id, signature=signature))
+            answer = await ask()
         except PortUnavailable:
             answer = UNAVAILABLE
         if isinstance(answer, Refusal):
@@ -96,10 +150,10 @@ class NodePlaneApp(AsgiApplication):
             await exchange.send_whole(200, _JSON, answer)
 
     async def _wait(
-        self, exchange: Exchange, node: NodeId, key: str | None, after: tuple[int, int], wait_ms: int
+        self, exchange: Exchange, node: NodeId, peer: PeerCertificate | None, after: tuple[int, int], wait_ms: int
     ) -> None:
         try:
-            document = await self._plane.desired(node, key, after, wait_ms)
+            document = await self._plane.desired(node, peer, after, wait_ms)
         except PortUnavailable:
             document = UNAVAILABLE
         if document is None:
@@ -113,6 +167,13 @@ class NodePlaneApp(AsgiApplication):
                 (SIGNATURE_HEADER.encode(), document.signature.hex().encode()),
             ]
             await exchange.send_whole(200, _JSON, document.payload, signed)
+
+
+def _peer(scope: Scope) -> PeerCertificate | None:
+    """Who the server found at the other end of the connection."""
+    peer = scope.get("extensions", {}).get(TLS, {}).get("peer")
+    assert peer is None or isinstance(peer, PeerCertificate), type(peer)
+    return peer
 
 
 def _known(found: _T | Refusal) -> _T:

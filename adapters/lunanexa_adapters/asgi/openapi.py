@@ -10,13 +10,10 @@ from lunanexa_adapters.asgi.call import FORM_TYPE
 from lunanexa_adapters.asgi.route import Parameter, Plane, Route
 from lunanexa_core.contract.catalog import STRICT
 from lunanexa_core.contract.data_plane import ErrorDocument, NotReady
-from lunanexa_core.contract.fleet import DirectiveRequest, ScaleRequest
-from lunanexa_core.contract.keys import KeyRequest
 from lunanexa_core.contract.schema import SchemaBook
-from lunanexa_core.deployment import DeploymentSpec, EngineSpec
+from lunanexa_core.deployment import DeploymentSpec
 from lunanexa_core.outcomes import TABLE, Outcome
 
-CLOSED: Final = STRICT | {DeploymentSpec, EngineSpec, KeyRequest, DirectiveRequest, ScaleRequest}
 _DESCRIPTION: Final = """\
 An error has one shape everywhere. A route that is asked with another method answers 405 `method_not_allowed` with \
 `Allow`; HEAD is answered wherever GET is; other dialects of the OpenAI API answer 400 `unsupported_endpoint`. \
@@ -30,13 +27,13 @@ _SECURITY: Final = {
     Plane.PROBES: (),
     Plane.DATA: ("apiKey", "apiKeyHeader"),
     Plane.OPERATOR: ("operatorToken",),
-    Plane.NODE: ("nodeKey",),
+    Plane.NODE: ("nodeCertificate",),
 }
 _SCHEMES: Final = {
     "apiKey": {"type": "http", "scheme": "bearer", "description": "A key that holds the role *inference*."},
     "apiKeyHeader": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": "The same key."},
     "operatorToken": {"type": "http", "scheme": "bearer", "description": "The operator token."},
-    "nodeKey": {"type": "http", "scheme": "bearer", "description": "The installation key of a node."},
+    "nodeCertificate": {"type": "mutualTLS", "description": "A certificate of the node that the path names."},
 }
 _TEXT: Final = {"type": "string"}
 _COUNT: Final = {"type": "integer", "minimum": 0}
@@ -70,7 +67,7 @@ _ON_SIGNED: Final = (*_ALWAYS, "x-lunanexa-key-id", "x-lunanexa-signature")
 
 def openapi_document(version: str, routes: tuple[Route, ...]) -> dict[str, Any]:
     """The document of these routes."""
-    book = SchemaBook(closed=CLOSED)
+    book = SchemaBook(closed=STRICT)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method] = _operation(route, book)
@@ -94,7 +91,7 @@ def _operation(route: Route, book: SchemaBook) -> dict[str, Any]:
         "operationId": "_".join((route.method, *words)),
         "summary": route.summary,
         "tags": [route.plane.value],
-        "security": [{scheme: []} for scheme in _SECURITY[route.plane]],
+        "security": [] if route.anonymous else [{scheme: []} for scheme in _SECURITY[route.plane]],
         "responses": {**_answers(route, book), **_errors(route, book)},
     }
     if route.parameters:

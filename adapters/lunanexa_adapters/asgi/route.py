@@ -51,6 +51,8 @@ class Route:
     engine: bool = False
     media: tuple[str, ...] = ()
     """What an engine may answer with beside JSON and events."""
+    anonymous: bool = False
+    """Needs no key and no certificate."""
     fails_with: type | None = None
     """What an error of an admitted request is told with; it has the member ``error`` of the one shape."""
 
@@ -64,3 +66,17 @@ LIMIT: Final = Parameter(
     name="limit", place="query", schema={"type": "integer", "minimum": 1, "maximum": 500, "default": 50}
 )
 KEY_REFUSALS: Final = (Outcome.INVALID_API_KEY, Outcome.PERMISSION_DENIED, Outcome.STORE_UNAVAILABLE)
+NODE: Final = identifier("node")
+
+
+def admin_route(method: str, path: str, summary: str, answer: Any, *refusals: Outcome, **more: Any) -> Route:
+    """Of the operator plane."""
+    return Route(
+        method=method,
+        path="/admin/v1" + path,
+        summary=summary,
+        plane=Plane.OPERATOR,
+        answer=answer,
+        refusals=(*KEY_REFUSALS, *refusals),
+        **more,
+    )

@@ -1,42 +1,21 @@
-"""Routes of the operator and node planes."""
+"""Routes of the operator plane."""
 
-from typing import Any, Final
+from typing import Final
 
-from lunanexa_adapters.asgi.route import IDENTIFIER, KEY_REFUSALS, LIMIT, Parameter, Plane, Route, identifier
+from lunanexa_adapters.asgi.route import IDENTIFIER, LIMIT, NODE, Parameter, Route, admin_route, identifier
 from lunanexa_core.contract import fleet, insight, journal, keys, operator, recovery
 from lunanexa_core.deployment import DeploymentSpec
 from lunanexa_core.journal import Chain
 from lunanexa_core.outcomes import Outcome
-from lunanexa_core.southbound.documents import DesiredState
-from lunanexa_core.southbound.heartbeat import Enrolled, Enrolment, Heartbeat, HeartbeatAnswer
 
-_NODE: Final = identifier("node")
 _DEPLOYMENT: Final = identifier("name")
 _API_KEY: Final = identifier("key")
-_SIGNATURE: Final = (
-    Parameter(
-        name="x-lunanexa-key-id", place="header", schema={"type": "string", "pattern": IDENTIFIER}, required=True
-    ),
-    Parameter(
-        name="x-lunanexa-signature",
-        place="header",
-        schema={"type": "string", "pattern": "^([0-9a-f]{2})+$"},
-        described="Ed25519 over the body as sent, hexadecimal.",
-        required=True,
-    ),
-)
 _WORKLOAD: Final = identifier("workload")
 _IF_MATCH: Final = Parameter(
     name="if-match",
     place="header",
     schema={"type": "string", "pattern": '^("[0-9]{1,15}"|[0-9]{1,15})$'},
     described="The generation that is changed; 0: only when new.",
-)
-_AFTER: Final = Parameter(
-    name="after",
-    place="query",
-    schema={"type": "string", "pattern": r"^[0-9]{1,15}\.[0-9]{1,15}$", "default": "0.0"},
-    described="EPOCH.GENERATION that is known already.",
 )
 _NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": 10**15 - 1}
 _CURSOR: Final = Parameter(
@@ -58,37 +37,12 @@ _ACTION: Final = Parameter(name="action", place="query", schema=_NAME, described
 _TARGET: Final = Parameter(name="target", place="query", schema=_NAME, described="What the row is about.")
 _ACTOR: Final = Parameter(name="actor", place="query", schema=_NAME, described="Who did it.")
 _SEQUENCE: Final = Parameter(name="sequence", place="path", schema=_NUMBER)
-_WAIT: Final = Parameter(name="wait_ms", place="query", schema={"type": "integer", "minimum": 0, "default": 0})
-
-
-def _admin(method: str, path: str, summary: str, answer: Any, *refusals: Outcome, **more: Any) -> Route:
-    return Route(
-        method=method,
-        path="/admin/v1" + path,
-        summary=summary,
-        plane=Plane.OPERATOR,
-        answer=answer,
-        refusals=(*KEY_REFUSALS, *refusals),
-        **more,
-    )
-
-
-def _node(method: str, verb: str, summary: str, answer: Any, *refusals: Outcome, **more: Any) -> Route:
-    return Route(
-        method=method,
-        path="/node/v1/{node}/" + verb,
-        summary=summary,
-        plane=Plane.NODE,
-        answer=answer,
-        refusals=(*KEY_REFUSALS, *refusals),
-        **more,
-    )
 
 
 OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
-    _admin("get", "/status", "Everything on one page", operator.StatusDocument),
-    _admin("get", "/deployments", "Deployments in force", operator.DeploymentList),
-    _admin(
+    admin_route("get", "/status", "Everything on one page", operator.StatusDocument),
+    admin_route("get", "/deployments", "Deployments in force", operator.DeploymentList),
+    admin_route(
         "put",
         "/deployments/{name}",
         "Creates or changes a deployment; equal content changes nothing",
@@ -97,7 +51,7 @@ OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
         body=DeploymentSpec,
         parameters=(_DEPLOYMENT, _IF_MATCH),
     ),
-    _admin(
+    admin_route(
         "delete",
         "/deployments/{name}",
         "Removes a deployment; its replicas drain and stop",
@@ -105,7 +59,7 @@ OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
         Outcome.NOT_FOUND,
         parameters=(_DEPLOYMENT,),
     ),
-    _admin(
+    admin_route(
         "get",
         "/deployments/{name}",
         "One deployment and its replicas",
@@ -113,7 +67,7 @@ OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
         Outcome.NOT_FOUND,
         parameters=(_DEPLOYMENT,),
     ),
-    _admin(
+    admin_route(
         "post",
         "/deployments:plan",
         "What applying a specification would change; nothing is written",
@@ -121,7 +75,7 @@ OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
         Outcome.PAYLOAD_TOO_LARGE,
         body=DeploymentSpec,
     ),
-    _admin(
+    admin_route(
         "put",
         "/deployments/{name}/replicas",
         "Scales a deployment; replicas that stay run on",
@@ -130,26 +84,26 @@ OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
         body=fleet.ScaleRequest,
         parameters=(_DEPLOYMENT, _IF_MATCH),
     ),
-    _admin("get", "/nodes", "All nodes", fleet.NodeList),
-    _admin(
+    admin_route("get", "/nodes", "All nodes", fleet.NodeList),
+    admin_route(
         "get",
         "/nodes/{node}",
         "One node, and everything on it",
         fleet.NodeDocument,
         Outcome.NOT_FOUND,
-        parameters=(_NODE,),
+        parameters=(NODE,),
     ),
-    _admin(
+    admin_route(
         "put",
         "/nodes/{node}/directive",
         "What a node shall do as a whole",
         fleet.NodeDocument,
         *(Outcome.NOT_FOUND, Outcome.STALE_GENERATION, Outcome.NODE_RETIRED, Outcome.PAYLOAD_TOO_LARGE),
         body=fleet.DirectiveRequest,
-        parameters=(_NODE, _IF_MATCH),
+        parameters=(NODE, _IF_MATCH),
     ),
-    _admin("post", "/drain", "Admits nothing new until the next start", operator.Draining),
-    _admin(
+    admin_route("post", "/drain", "Admits nothing new until the next start", operator.Draining),
+    admin_route(
         "post",
         "/keys",
         "Makes a key; its secret is shown this once",
@@ -157,9 +111,9 @@ OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
         Outcome.PAYLOAD_TOO_LARGE,
         body=keys.KeyRequest,
     ),
-    _admin("get", "/keys", "Keys in force, their limits and their use", keys.KeyList),
-    _admin("get", "/keys/{key}", "One of them", keys.KeyDocument, Outcome.NOT_FOUND, parameters=(_API_KEY,)),
-    _admin(
+    admin_route("get", "/keys", "Keys in force, their limits and their use", keys.KeyList),
+    admin_route("get", "/keys/{key}", "One of them", keys.KeyDocument, Outcome.NOT_FOUND, parameters=(_API_KEY,)),
+    admin_route(
         "delete",
         "/keys/{key}",
         "Revokes a key; what it has in progress ends",
@@ -167,15 +121,17 @@ OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
         Outcome.NOT_FOUND,
         parameters=(_API_KEY,),
     ),
-    _admin(
+    admin_route(
         "get",
         "/receipts",
         "Receipts, the newest first",
         operator.ReceiptList,
         parameters=(LIMIT, _CURSOR, _TENANT, _SINCE, _BEFORE),
     ),
-    _admin("get", "/requests", "Requests of all keys, in progress and ended", insight.RequestList, parameters=(LIMIT,)),
-    _admin(
+    admin_route(
+        "get", "/requests", "Requests of all keys, in progress and ended", insight.RequestList, parameters=(LIMIT,)
+    ),
+    admin_route(
         "get",
         "/requests/{workload}",
         "One request, and why it went where it went",
@@ -183,16 +139,16 @@ OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
         Outcome.NOT_FOUND,
         parameters=(_WORKLOAD,),
     ),
-    _admin(
+    admin_route(
         "get",
         "/journal",
         "Rows of journal and ledger",
         journal.RowPage,
         parameters=(LIMIT, _CURSOR, _ORDER, _CHAIN, _ACTION, _TARGET, _ACTOR, _SINCE, _BEFORE),
     ),
-    _admin("get", "/journal/head", "Where both chains stand", journal.HeadDocument),
-    _admin("get", "/journal/state", "The digest of the live state", journal.StateDocument),
-    _admin(
+    admin_route("get", "/journal/head", "Where both chains stand", journal.HeadDocument),
+    admin_route("get", "/journal/state", "The digest of the live state", journal.StateDocument),
+    admin_route(
         "get",
         "/journal/rows/{sequence}",
         "One row",
@@ -203,43 +159,13 @@ OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
 )
 
 RECOVERY_ROUTES: Final[tuple[Route, ...]] = (
-    _admin("get", "/recovery", "Whether and why the store is recovered, and the plan", recovery.RecoveryDocument),
-    _admin(
+    admin_route("get", "/recovery", "Whether and why the store is recovered, and the plan", recovery.RecoveryDocument),
+    admin_route(
         "post",
         "/recovery:rebase",
         "The go for the plan that was seen: recovery ends",
         recovery.RecoveryEnded,
         *(Outcome.STALE_GENERATION, Outcome.PAYLOAD_TOO_LARGE),
         body=recovery.RecoveryGo,
-    ),
-)
-
-NODE_ROUTES: Final[tuple[Route, ...]] = (
-    _node(
-        "post",
-        "enrol",
-        "A node's first word",
-        Enrolled,
-        *(Outcome.NODE_RETIRED, Outcome.PAYLOAD_TOO_LARGE),
-        body=Enrolment,
-        parameters=(_NODE, *_SIGNATURE),
-    ),
-    _node(
-        "put",
-        "heartbeat",
-        "A node's report",
-        HeartbeatAnswer,
-        *(Outcome.STALE_GENERATION, Outcome.NODE_RETIRED, Outcome.PAYLOAD_TOO_LARGE),
-        body=Heartbeat,
-        parameters=(_NODE, *_SIGNATURE),
-    ),
-    _node(
-        "get",
-        "desired",
-        "What the node shall make true, once it is newer than `after`",
-        DesiredState,
-        parameters=(_NODE, _AFTER, _WAIT),
-        signed_answer=True,
-        nothing=True,
     ),
 )

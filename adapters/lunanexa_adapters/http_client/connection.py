@@ -5,11 +5,12 @@ cleanup that can't be interrupted needs no shield.
 """
 
 import select
-import ssl
 
 import h11
 import trio
 from trio import socket as trio_socket
+
+from lunanexa_adapters.http_client.security import Security, secure
 
 Body = tuple[bytes | memoryview, ...]
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
@@ -25,13 +26,27 @@ BROKEN = (h11.RemoteProtocolError, trio.BrokenResourceError, trio.ClosedResource
 class Connection:
     """Owned by one exchange at a time; the pool holds it in between."""
 
-    __slots__ = ("_protocol", "_socket", "_stream", "answer_begun", "body_ended", "idle_since", "sent_all", "sent_any")
+    __slots__ = (
+        "_protocol",
+        "_socket",
+        "_stream",
+        "answer_begun",
+        "body_ended",
+        "idle_since",
+        "security",
+        "sent_all",
+        "sent_any",
+        "was_heard",
+    )
 
-    def __init__(self, stream: Stream, *, head_limit_bytes: int) -> None:
+    def __init__(self, stream: Stream, *, head_limit_bytes: int, security: Security | None = None) -> None:
         self._stream = stream
+        self.security = security
         self._socket = stream.transport_stream.socket if isinstance(stream, trio.SSLStream) else stream.socket
         self._protocol = h11.Connection(h11.CLIENT, max_incomplete_event_size=head_limit_bytes)
         self.answer_begun = False
+        self.was_heard = False
+        """The peer has said something since the connection stands."""
         self.body_ended = False
         self.sent_any = False
         """Bytes of the request may have reached the peer."""
@@ -132,23 +147,20 @@ class Connection:
     async def _receive(self) -> None:
         data = await self._stream.receive_some(READ_BYTES)
         if data:
-            self.answer_begun = True
+            self.answer_begun = self.was_heard = True
         self._protocol.receive_data(bytes(data))
 
 
-async def connect(
-    host: str, port: int, *, ssl_context: ssl.SSLContext | None, server_hostname: str | None, head_limit_bytes: int
-) -> Connection:
-    """Raises ``OSError``, ``UnicodeError`` (a host that is no name) or ``BrokenResourceError`` (TLS refused).
-    ``TCP_NODELAY`` is set by Trio on every stream socket."""
+async def connect(host: str, port: int, *, security: Security | None, head_limit_bytes: int) -> Connection:
+    """Raises ``OSError``, ``UnicodeError`` (a host that is no name) or ``BrokenResourceError`` (TLS refused, by either
+    side). ``TCP_NODELAY`` is set by Trio on every stream socket."""
     tcp = await trio.open_tcp_stream(host, port)
     tcp.setsockopt(trio_socket.SOL_SOCKET, trio_socket.SO_KEEPALIVE, 1)
-    if ssl_context is None:
+    if security is None:
         return Connection(tcp, head_limit_bytes=head_limit_bytes)
-    tls = trio.SSLStream(tcp, ssl_context, server_hostname=server_hostname or host, https_compatible=True)
     try:
-        await tls.do_handshake()
+        tls = await secure(tcp, security)
     except BaseException:
         tcp.socket.close()
         raise
-    return Connection(tls, head_limit_bytes=head_limit_bytes)
+    return Connection(tls, head_limit_bytes=head_limit_bytes, security=security)

@@ -6,17 +6,20 @@ concurrency, and none has all of exact cancellation, a limit that counts streams
 connection that the server closed while it lay idle.
 """
 
-import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, TypeAlias
 
 import attrs
 import h11
 import trio
 
 from lunanexa_adapters.http_client.connection import BROKEN, Connection, connect
+from lunanexa_adapters.http_client.converse import PeerEnded, converse, head_of, why
 from lunanexa_adapters.http_client.pool import OriginPool
+from lunanexa_adapters.http_client.security import HostTls, MutualTls, Security
+from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.http_client import (
     IDEMPOTENT,
     Headers,
@@ -25,10 +28,13 @@ from lunanexa_ports.http_client import (
     HttpRequest,
     HttpResponse,
     HttpUnreachable,
+    TlsPeer,
 )
 
-INLINE_BODY_BYTES = 16 * 1024
-"""Up to here a request fits a fresh socket's send buffer: sending can't block on what the server reads."""
+if TYPE_CHECKING:
+    from lunanexa_adapters.crypto.credentials import TlsCredentials
+
+_Origin: TypeAlias = tuple[str, int, TlsPeer | None]
 
 
 @attrs.frozen(kw_only=True)
@@ -46,20 +52,21 @@ class HttpClientLimits:
 
 
 class H11HttpClient(HttpClient):
-    """Shared by all tasks of a process. With ``ssl_context`` every connection is TLS, verified against the
-    request's host (or ``server_hostname``); a client certificate is a matter of that context."""
+    """Shared by all tasks of a process. Requests that name a ``TlsPeer`` go by ``credentials``, each new connection
+    by what is in force when it is opened; all others in the clear, or with ``ssl_context`` over TLS, verified by it
+    against the request's host."""
 
     def __init__(
         self,
         limits: HttpClientLimits | None = None,
         *,
         ssl_context: ssl.SSLContext | None = None,
-        server_hostname: str | None = None,
+        credentials: "TlsCredentials | None" = None,
     ) -> None:
         self._limits = limits or HttpClientLimits()
         self._ssl_context = ssl_context
-        self._server_hostname = server_hostname
-        self._pools: dict[tuple[str, int], OriginPool] = {}
+        self._credentials = credentials
+        self._pools: dict[_Origin, OriginPool] = {}
         self._busy: set[Connection] = set()
         self._closed = False
         self._sweep_at = 0.0
@@ -77,12 +84,13 @@ class H11HttpClient(HttpClient):
 
     def idle_connections(self, host: str, port: int) -> int:
         """For metrics and tests."""
-        pool = self._pools.get((host, port))
-        return 0 if pool is None else pool.idle_count
+        return sum(pool.idle_count for origin, pool in self._pools.items() if origin[:2] == (host, port))
 
     @asynccontextmanager
     async def _exchange(self, request: HttpRequest) -> AsyncIterator[HttpResponse]:
-        head = _head_of(request)
+        head = head_of(request)
+        if request.tls is not None and self._credentials is None:
+            raise ValueError("tls: this client has no credentials")
         pool = self._enter_pool(request)
         try:
             async with pool.slots:
@@ -96,7 +104,7 @@ class H11HttpClient(HttpClient):
             self._leave_pool(pool)
 
     def _enter_pool(self, request: HttpRequest) -> OriginPool:
-        origin = (request.host, request.port)
+        origin = (request.host, request.port, request.tls)
         pool = self._pools.get(origin)
         if pool is None:
             pool = OriginPool(
@@ -127,7 +135,8 @@ class H11HttpClient(HttpClient):
 
     async def _ask(self, pool: OriginPool, request: HttpRequest, head: h11.Request) -> tuple[Connection, "H11Response"]:
         """Sends the request and reads the response head, on an idle connection where there is one."""
-        pooled = None if self._closed else pool.take()
+        security = self._security_of(request)
+        pooled = None if self._closed else pool.take(security)
         if pooled is not None:
             asked_at = trio.current_time()
             try:
@@ -135,14 +144,14 @@ class H11HttpClient(HttpClient):
             except HttpUnreachable:
                 if self._closed:
                     raise
-            except _PeerEnded:
+            except PeerEnded:
                 waited_ms = (trio.current_time() - asked_at) * 1000
                 if request.method not in IDEMPOTENT or pooled.answer_begun or self._closed:
                     raise
                 if waited_ms > self._limits.replace_window_ms:
                     raise
         try:
-            fresh = await self._connect(request)
+            fresh = await self._connect(request, security)
         except HttpUnreachable as exc:
             if pooled is None or not pooled.sent_any:
                 raise
@@ -150,7 +159,20 @@ class H11HttpClient(HttpClient):
             raise HttpBroken(str(exc), head_seen=False) from exc
         return fresh, await self._ask_on(fresh, request, head)
 
-    async def _connect(self, request: HttpRequest) -> Connection:
+    def _security_of(self, request: HttpRequest) -> Security | None:
+        """Equal as long as the same is in force."""
+        tls = request.tls
+        if tls is None:
+            context = self._ssl_context
+            return None if context is None else HostTls(context=context, host=request.host)
+        assert self._credentials is not None, "checked with the request"
+        try:
+            context = self._credentials.client_context(anonymous=tls.anonymous, verified=tls.identity is not None)
+        except PortUnavailable as exc:
+            raise HttpUnreachable(f"{request.host}:{request.port}: no connection ({exc})") from exc
+        return MutualTls(context=context, peer=tls, credentials=self._credentials)
+
+    async def _connect(self, request: HttpRequest, security: Security | None) -> Connection:
         where = f"{request.host}:{request.port}"
         self._refuse_when_closed()
         try:
@@ -158,14 +180,13 @@ class H11HttpClient(HttpClient):
                 connection = await connect(
                     request.host,
                     request.port,
-                    ssl_context=self._ssl_context,
-                    server_hostname=self._server_hostname,
+                    security=security,
                     head_limit_bytes=self._limits.head_max_bytes,
                 )
         except trio.TooSlowError as exc:
             raise HttpUnreachable(f"{where}: no connection within {request.connect_timeout_ms} ms") from exc
         except (OSError, UnicodeError, trio.BrokenResourceError) as exc:
-            raise HttpUnreachable(f"{where}: no connection ({_why(exc)})") from exc
+            raise HttpUnreachable(f"{where}: no connection ({why(exc)})") from exc
         try:
             self._refuse_when_closed()
         except HttpUnreachable:
@@ -181,16 +202,12 @@ class H11HttpClient(HttpClient):
         """Closes the connection on every way out but the response."""
         self._busy.add(connection)
         try:
-            response = await _converse(connection, head, request)
+            response = await converse(connection, head, request)
         except BaseException:
             self._busy.discard(connection)
             connection.close()
             raise
         return H11Response(connection, response)
-
-
-class _PeerEnded(HttpBroken):
-    """The connection failed before any response head, in contrast to a head that did not come in time."""
 
 
 class H11Response(HttpResponse):
@@ -244,76 +261,3 @@ class _Chunks(AsyncIterator[bytes]):
         if not data:
             raise StopAsyncIteration
         return data
-
-
-def _head_of(request: HttpRequest) -> h11.Request:
-    """Raises ``ValueError`` for a request that can't be written down: the caller's mistake, found before any
-    connection is touched."""
-    host = f"[{request.host}]" if ":" in request.host else request.host
-    headers = [(b"host", f"{host}:{request.port}".encode("ascii")), *request.headers]
-    if request.body_bytes or request.method in ("POST", "PUT", "PATCH"):
-        headers.append((b"content-length", b"%d" % request.body_bytes))
-    try:
-        return h11.Request(method=request.method, target=request.target, headers=headers)
-    except h11.LocalProtocolError as exc:
-        raise ValueError(f"not a request: {exc}") from exc
-
-
-def _why(error: Exception) -> str:
-    """The system's own words; Trio wraps them in a group, one error an address that was tried."""
-    cause: BaseException = error.__cause__ or error
-    if isinstance(cause, ExceptionGroup):
-        cause = cause.exceptions[-1]
-    # Failed look-ups of names and TLS have numbers and words of their own.
-    number = cause.errno if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError) else None
-    return str(cause) if number is None or number <= 0 else os.strerror(number)
-
-
-async def _converse(connection: Connection, head: h11.Request, request: HttpRequest) -> h11.Response:
-    """Sends and reads the head; a large body is sent while reading, for the server may answer (413) before
-    it has read all and then close. Such a send fails, and the answer is still there to be read."""
-    parts = connection.encode(head, (request.body, *request.more))
-    reading = trio.CancelScope()
-
-    async def send() -> None:
-        try:
-            await connection.send(parts)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            if not connection.sent_any:
-                reading.cancel()  # whatever can be read is no answer to this request
-            return  # else reading tells what happened
-        if request.head_timeout_ms is not None:
-            reading.deadline = trio.current_time() + request.head_timeout_ms / 1000
-
-    response: h11.Response | None = None
-    failure: Exception | None = None
-    async with trio.open_nursery() if request.body_bytes > INLINE_BODY_BYTES else _NoNursery() as nursery:
-        if nursery is None:
-            await send()
-        else:
-            nursery.start_soon(send)
-        try:
-            with reading:
-                response = await connection.read_head()
-        except BROKEN as exc:
-            failure = exc
-        # An answer below 300 before the request's end comes from a server that reads on while it answers.
-        if nursery is not None and (response is None or response.status_code >= 300):
-            nursery.cancel_scope.cancel()
-    if not connection.sent_any:
-        raise HttpUnreachable("the connection ended before anything was sent")
-    if response is not None:
-        return response
-    if failure is None:
-        raise HttpBroken(f"no response head within {request.head_timeout_ms} ms", head_seen=False)
-    raise _PeerEnded(f"the connection ended before a response head ({failure})", head_seen=False) from failure
-
-
-class _NoNursery(AbstractAsyncContextManager[None]):
-    """Small requests, nearly all, are spared the task."""
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(self, *_: object) -> None:
-        return None

@@ -1,4 +1,4 @@
-"""Idle connections and exchange slots of one origin (host and port).
+"""Idle connections and exchange slots of one origin (host, port, and who must answer there).
 
 Deciding is kept apart from doing: nothing here awaits but the slot itself, so no cancellation can
 leave a connection counted twice or lost. The shape follows httpcore's connection pool.
@@ -7,6 +7,7 @@ leave a connection counted twice or lost. The shape follows httpcore's connectio
 import trio
 
 from lunanexa_adapters.http_client.connection import Connection
+from lunanexa_adapters.http_client.security import Security
 
 
 class OriginPool:
@@ -20,12 +21,13 @@ class OriginPool:
         self.users = 0
         """Exchanges in progress and waiting: the pool is dropped when nobody uses it and nothing is idle."""
 
-    def take(self) -> Connection | None:
-        """The connection used last, as the likeliest to be alive; dead and too old ones are closed."""
+    def take(self, security: Security | None) -> Connection | None:
+        """The connection used last, as the likeliest to be alive; dead and too old ones are closed, and those that
+        were opened by another certificate, or another trust, than is in force."""
         self.sweep()
         while self._idle:
             connection = self._idle.pop()
-            if not connection.is_stale():
+            if connection.security == security and not connection.is_stale():
                 return connection
             connection.close()
         return None

@@ -6,7 +6,7 @@ grace too, so whoever wants callers to see a refusal ("draining") says so before
 """
 
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -14,9 +14,13 @@ import trio
 
 from lunanexa_adapters.http_server.answers import OnFault, RenderError, error_bytes
 from lunanexa_adapters.http_server.guard import guarded
+from lunanexa_adapters.http_server.handshakes import Handshakes, TlsStream
 from lunanexa_adapters.http_server.limits import ServerLimits
+from lunanexa_ports.asgi import TLS
 
-Stream: TypeAlias = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+Stream: TypeAlias = trio.SocketStream | TlsStream
+Extensions: TypeAlias = Mapping[str, Any]
+"""What each scope of one connection says in its ``extensions``."""
 Listener: TypeAlias = trio.abc.Listener[Any]
 """Of ``Stream``s: plain TCP or TLS."""
 Shutdown: TypeAlias = trio.Event | Callable[[], Awaitable[object]] | None
@@ -55,7 +59,7 @@ def raw_socket(stream: Stream) -> trio.socket.SocketType:
 
 async def run_connections(
     listeners: Sequence[Listener],
-    open_connection: Callable[[Stream, Drain], ServedConnection],
+    open_connection: Callable[[Stream, Drain, Extensions], ServedConnection],
     *,
     limits: ServerLimits,
     render_error: RenderError,
@@ -65,18 +69,30 @@ async def run_connections(
 ) -> None:
     """Serves until ``shutdown`` and the drain after it; closes the listeners."""
     drain = Drain()
+    handshakes = Handshakes(timeout_ms=limits.tls_handshake_timeout_ms, most=limits.tls_handshakes_max)
+
+    async def serve_one(stream: Stream) -> None:
+        extensions: Extensions = {}
+        if isinstance(stream, trio.SSLStream):
+            if not await handshakes.finish(stream):
+                return
+            # Not above: a server without TLS, as each engine's is, is spared the library behind it.
+            from lunanexa_adapters.crypto.peer import peer_of
+
+            extensions = {TLS: {"peer": peer_of(stream)}}
+        connection = open_connection(stream, drain, extensions)
+        drain.connections[connection] = None
+        try:
+            await connection.run()
+        finally:
+            del drain.connections[connection]
 
     async def handle(stream: Stream) -> None:
         try:
-            if len(drain.connections) >= limits.max_connections:
+            if len(drain.connections) + len(handshakes) >= limits.max_connections:
                 await _refuse(stream, render_error)
-                return
-            connection = open_connection(stream, drain)
-            drain.connections[connection] = None
-            try:
-                await guarded(connection.run, on_fault=on_fault)
-            finally:
-                del drain.connections[connection]
+            else:
+                await guarded(partial(serve_one, stream), on_fault=on_fault)
         finally:
             with trio.move_on_after(GOODBYE_TIMEOUT_S, shield=True):
                 await _say_goodbye(stream)

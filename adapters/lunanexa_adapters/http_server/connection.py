@@ -22,7 +22,7 @@ from hypercorn.typing import AppWrapper, ASGIReceiveEvent, ASGISendEvent, Connec
 from hypercorn.typing import Event as EventFlag
 from hypercorn.utils import parse_socket_addr
 
-from lunanexa_adapters.http_server.accept import Drain, ServedConnection, Stream, raw_socket
+from lunanexa_adapters.http_server.accept import Drain, Extensions, ServedConnection, Stream, raw_socket
 from lunanexa_adapters.http_server.guard import guarded
 from lunanexa_adapters.http_server.h11_protocol import GuardConfig, GuardedH11Protocol, Phase
 from lunanexa_adapters.http_server.inbox import Inbox
@@ -35,11 +35,14 @@ FIRST_HEAD_AT_DRAIN_S = 1.0
 class ConnectionTasks(TaskGroup):
     """hypercorn's idea of a nursery: one for applications, one for what only accompanies them (pings)."""
 
-    def __init__(self, applications: trio.Nursery, helpers: trio.Nursery, config: GuardConfig) -> None:
+    def __init__(
+        self, applications: trio.Nursery, helpers: trio.Nursery, config: GuardConfig, extensions: Extensions
+    ) -> None:
         super().__init__()
         self._applications = applications
         self._helpers = helpers
         self._on_fault = config.on_fault
+        self._extensions = extensions
 
     async def spawn_app(
         self,
@@ -48,6 +51,7 @@ class ConnectionTasks(TaskGroup):
         scope: Scope,
         send: Callable[[ASGISendEvent | None], Awaitable[None]],
     ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
+        scope["extensions"].update(self._extensions)  # type: ignore[typeddict-item]  # not in every kind of scope
         inbox = Inbox(drop_on_disconnect=scope["type"] == "http")
         self._applications.start_soon(self._run_app, app, scope, inbox, send)
         put: Any = inbox.put
@@ -73,6 +77,7 @@ class GuardedConnection(ServedConnection):
         state: dict[str, Any],
         stream: Stream,
         drain: Drain,
+        extensions: Extensions,
     ) -> None:
         self._app = app
         self._config = config
@@ -82,6 +87,7 @@ class GuardedConnection(ServedConnection):
         self._stream = stream
         self._socket = raw_socket(stream)
         self._drain = drain
+        self._extensions = extensions
         self._writer = BoundedWriter(stream, self._limits)
         self._reading = trio.CancelScope()
         self._protocol: GuardedH11Protocol
@@ -91,8 +97,6 @@ class GuardedConnection(ServedConnection):
         self._pace = BodyPace(self._limits)
 
     async def run(self) -> None:
-        if isinstance(self._stream, trio.SSLStream) and not await self._handshake(self._stream):
-            return
         try:
             client = parse_socket_addr(self._socket.family, self._socket.getpeername())
             server = parse_socket_addr(self._socket.family, self._socket.getsockname())
@@ -104,7 +108,7 @@ class GuardedConnection(ServedConnection):
                     self._app,
                     self._config,
                     self._context,
-                    ConnectionTasks(applications, helpers, self._config),
+                    ConnectionTasks(applications, helpers, self._config, self._extensions),
                     ConnectionState(self._state),
                     isinstance(self._stream, trio.SSLStream),
                     client,
@@ -119,14 +123,6 @@ class GuardedConnection(ServedConnection):
 
     def begin_drain(self) -> None:
         self._reading.deadline = min(self._reading.deadline, self._deadline())
-
-    async def _handshake(self, stream: trio.SSLStream[trio.SocketStream]) -> bool:
-        try:
-            with trio.fail_after(self._limits.tls_handshake_timeout_ms / 1000):
-                await stream.do_handshake()
-        except (trio.BrokenResourceError, trio.TooSlowError):
-            return False
-        return True
 
     # --- reading ---
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import trio
 
-from lunanexa_adapters.http_server.accept import Drain, Listener, Shutdown, Stream, run_connections
+from lunanexa_adapters.http_server.accept import Drain, Extensions, Listener, Shutdown, Stream, run_connections
 from lunanexa_adapters.http_server.answers import OnFault, RenderError
 from lunanexa_adapters.http_server.lean_connection import LeanConnection
 from lunanexa_adapters.http_server.lifespan import running_lifespan
@@ -35,9 +35,16 @@ async def serve_lean(
     limits = limits or ServerLimits()
     async with running_lifespan(app, timeout_ms=limits.lifespan_timeout_ms, on_fault=on_fault) as state:
 
-        def open_connection(stream: Stream, drain: Drain) -> LeanConnection:
+        def open_connection(stream: Stream, drain: Drain, extensions: Extensions) -> LeanConnection:
             return LeanConnection(
-                app, stream, drain, state=state, limits=limits, render_error=render_error, on_fault=on_fault
+                app,
+                stream,
+                drain,
+                extensions,
+                state=state,
+                limits=limits,
+                render_error=render_error,
+                on_fault=on_fault,
             )
 
         await run_connections(

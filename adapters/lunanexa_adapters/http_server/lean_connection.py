@@ -9,7 +9,7 @@ from urllib.parse import unquote
 import h11
 import trio
 
-from lunanexa_adapters.http_server.accept import Drain, ServedConnection, Stream, raw_socket
+from lunanexa_adapters.http_server.accept import Drain, Extensions, ServedConnection, Stream, raw_socket
 from lunanexa_adapters.http_server.answers import OnFault, RenderError, disconnect_message, error_headers
 from lunanexa_adapters.http_server.guard import guarded
 from lunanexa_adapters.http_server.inbox import Inbox
@@ -34,6 +34,7 @@ class LeanConnection(ServedConnection):
         app: AsgiApplication,
         stream: Stream,
         drain: Drain,
+        extensions: Extensions,
         *,
         state: dict[str, Any],
         limits: ServerLimits,
@@ -43,6 +44,7 @@ class LeanConnection(ServedConnection):
         self._app = app
         self._stream = stream
         self._drain = drain
+        self._extensions = extensions
         self._state = state
         self._limits = limits
         self._render_error = render_error
@@ -58,12 +60,6 @@ class LeanConnection(ServedConnection):
         self._ends: dict[str, Any] = {}
 
     async def run(self) -> None:
-        if isinstance(self._stream, trio.SSLStream):
-            try:
-                with trio.fail_after(self._limits.tls_handshake_timeout_ms / 1000):
-                    await self._stream.do_handshake()
-            except (trio.BrokenResourceError, trio.TooSlowError):
-                return
         try:
             sock = raw_socket(self._stream)
             self._ends = {"client": sock.getpeername()[:2], "server": sock.getsockname()[:2]}
@@ -76,9 +72,10 @@ class LeanConnection(ServedConnection):
             nursery.cancel_scope.cancel()
         if is_cut_unframed(self._protocol):
             self._writer.reset()
-        elif self._protocol.their_state not in _READ_WHOLE and isinstance(self._stream, trio.SocketStream):
+        elif self._protocol.their_state not in _READ_WHOLE:
             with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await self._stream.send_eof()
+                if isinstance(self._stream, trio.SocketStream):
+                    await self._stream.send_eof()
                 await linger(self._stream, self._limits)
 
     def begin_drain(self) -> None:
@@ -151,7 +148,7 @@ class LeanConnection(ServedConnection):
             "root_path": "",
             "headers": list(request.headers),
             "state": self._state.copy(),
-            "extensions": {ABORT: {}},
+            "extensions": {ABORT: {}, **self._extensions},
             **self._ends,
         }
 

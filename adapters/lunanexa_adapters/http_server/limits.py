@@ -33,4 +33,7 @@ class ServerLimits:
     websocket_pong_timeout_ms: int = 20_000
     """A WebSocket peer that says nothing at all for ping + pong time is gone."""
     tls_handshake_timeout_ms: int = 5_000
+    """A client that has not finished its TLS handshake by then is cut."""
+    tls_handshakes_max: int = 1_024
+    """Handshakes in progress; over it the one that has waited longest is cut."""
     lifespan_timeout_ms: int = 30_000

@@ -40,6 +40,15 @@ def addresses(listeners: list[trio.SocketListener]) -> list[tuple[str, int]]:
     return [listener.socket.getsockname()[:2] for listener in listeners]
 
 
+def notice_loss(sock: trio.socket.SocketType, *, user_timeout_ms: int = USER_TIMEOUT_MS) -> None:
+    """Has the kernel give up on a peer that is silent where it must not be. Raises ``OSError``."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout_ms)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
+
+
 async def _listen(family: int, address: tuple[object, ...], backlog: int, user_timeout_ms: int) -> trio.SocketListener:
     sock = trio.socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -47,11 +56,7 @@ async def _listen(family: int, address: tuple[object, ...], backlog: int, user_t
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout_ms)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
+        notice_loss(sock, user_timeout_ms=user_timeout_ms)
         await sock.bind(address)
         sock.listen(backlog)
     except BaseException:

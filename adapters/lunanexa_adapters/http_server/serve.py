@@ -13,7 +13,15 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.logging import Logger
 from hypercorn.trio.worker_context import WorkerContext
 
-from lunanexa_adapters.http_server.accept import Drain, Listener, Shutdown, Stream, run_connections, wait_for
+from lunanexa_adapters.http_server.accept import (
+    Drain,
+    Extensions,
+    Listener,
+    Shutdown,
+    Stream,
+    run_connections,
+    wait_for,
+)
 from lunanexa_adapters.http_server.answers import OnFault, RenderError
 from lunanexa_adapters.http_server.connection import GuardedConnection
 from lunanexa_adapters.http_server.h11_protocol import GuardConfig
@@ -57,8 +65,8 @@ async def serve_http(
 
     async with running_lifespan(app, timeout_ms=limits.lifespan_timeout_ms, on_fault=on_fault) as state:
 
-        def open_connection(stream: Stream, drain: Drain) -> GuardedConnection:
-            return GuardedConnection(wrapped, config, context, state, stream, drain)
+        def open_connection(stream: Stream, drain: Drain, extensions: Extensions) -> GuardedConnection:
+            return GuardedConnection(wrapped, config, context, state, stream, drain, extensions)
 
         async def announced_shutdown() -> None:
             await wait_for(shutdown)

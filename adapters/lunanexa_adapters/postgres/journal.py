@@ -19,8 +19,9 @@ from lunanexa_adapters.postgres.connection import TrioConnection
 from lunanexa_adapters.postgres.listening import NOTIFY, Listener
 from lunanexa_adapters.postgres.pool import Pool
 from lunanexa_adapters.postgres.readiness import Readiness
-from lunanexa_adapters.postgres.rows import ADDED, COLUMNS, check_head, columns_of, read_head, read_page
+from lunanexa_adapters.postgres.rows import ADDED, check_head, columns_of, read_head, read_page
 from lunanexa_adapters.postgres.schema import JOURNAL_SCHEMA, prepare_schema
+from lunanexa_adapters.sql_rows import COLUMNS
 from lunanexa_core.ids import HolderId
 from lunanexa_core.journal import Head, Row, head_after
 from lunanexa_core.journal_query import RowQuery

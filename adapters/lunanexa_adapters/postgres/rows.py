@@ -6,16 +6,17 @@ from typing import Any, Final
 from psycopg.types.numeric import Int8
 
 from lunanexa_adapters.postgres.connection import MEND, TrioConnection
+from lunanexa_adapters.sql_rows import COLUMNS, row_from
 from lunanexa_core.journal import Chain, Head, Row
 from lunanexa_core.journal_query import RowQuery
 from lunanexa_ports.errors import PortFault
 
-COLUMNS: Final = "sequence, chain, epoch, wall_ms, action, target, record, previous, hash"
 HEAD: Final = "sequence, epoch, journal, ledger"
 ADDED: Final = """unnest(
     %b::bigint[], %b::text[], %b::bigint[], %b::bigint[], %b::text[], %b::text[], %b::bytea[], %b::text[], %b::text[]
 ) AS added"""
-"""A table of what :func:`columns_of` gives, in the order of :data:`COLUMNS`."""
+"""A table of what :func:`columns_of` gives, in the order of
+:data:`~lunanexa_adapters.sql_rows.COLUMNS`."""
 # One statement, and so one moment of a store that another may be writing.
 _HEAD_AND_LAST: Final = """SELECT head.sequence, head.epoch, head.journal, head.ledger,
     last.sequence, last.chain, last.epoch, last.hash
@@ -96,17 +97,7 @@ async def check_head(connection: TrioConnection) -> None:
 
 
 def _row(columns: tuple[Any, ...]) -> Row:
-    sequence, chain, epoch, wall_ms, action, target, record, previous, hash_ = columns
-    if chain not in (Chain.JOURNAL.value, Chain.LEDGER.value):
-        raise PortFault(f"row {sequence} of the journal is damaged: {MEND}")
-    return Row(
-        sequence=sequence,
-        chain=Chain(chain),
-        epoch=epoch,
-        wall_ms=wall_ms,
-        action=action,
-        target=target,
-        record=record,
-        previous=previous,
-        hash=hash_,
-    )
+    row = row_from(columns)
+    if row is None:
+        raise PortFault(f"row {columns[0]} of the journal is damaged: {MEND}")
+    return row

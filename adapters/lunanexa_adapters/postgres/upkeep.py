@@ -9,7 +9,8 @@ import trio
 from lunanexa_adapters.postgres.address import PostgresAddress
 from lunanexa_adapters.postgres.connection import TrioConnection, limit_session, open_connection, port_error
 from lunanexa_adapters.postgres.listening import NOTIFY
-from lunanexa_adapters.postgres.rows import ADDED, COLUMNS, HEAD, bigint, columns_of, head_of, read_head
+from lunanexa_adapters.postgres.rows import ADDED, HEAD, bigint, columns_of, head_of, read_head
+from lunanexa_adapters.sql_rows import COLUMNS
 from lunanexa_core.journal import Chain, Head, Row
 from lunanexa_ports.errors import PortFault
 

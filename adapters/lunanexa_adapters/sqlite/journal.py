@@ -13,9 +13,10 @@ from typing import Final
 
 import trio
 
+from lunanexa_adapters.sql_rows import COLUMNS
 from lunanexa_adapters.sqlite import journal_writes as writes
 from lunanexa_adapters.sqlite.connection import ConnectionThread, damage
-from lunanexa_adapters.sqlite.journal_reader import COLUMNS, JOURNAL_SCHEMA, SqliteJournalReader, read_head, row_of
+from lunanexa_adapters.sqlite.journal_reader import JOURNAL_SCHEMA, SqliteJournalReader, read_head, row_of
 from lunanexa_adapters.sqlite.schema import BUSY_MS, open_reader, open_store
 from lunanexa_core.ids import HolderId
 from lunanexa_core.journal import Head, Row, head_after

@@ -7,9 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from lunanexa_adapters.sql_rows import COLUMNS, row_from
 from lunanexa_adapters.sqlite.connection import ConnectionThread, damage
 from lunanexa_adapters.sqlite.schema import Schema, open_unchanged
-from lunanexa_core.journal import GENESIS, Chain, Head, Row
+from lunanexa_core.journal import GENESIS, Head, Row
 from lunanexa_core.journal_query import RowQuery
 from lunanexa_ports.journal import JournalReader
 
@@ -40,7 +41,6 @@ READ_ROWS: Final = 256
 """Rows of one read. Each is a transaction of its own, so that a long reading never keeps the WAL from
 being written back."""
 
-COLUMNS: Final = "sequence, chain, epoch, wall_ms, action, target, record, previous, hash"
 _TYPES: Final = (int, str, int, int, str, str, bytes, str, str)
 _HEAD_TYPES: Final = (int, int, str, str)
 
@@ -118,21 +118,11 @@ def _page(query: RowQuery, connection: sqlite3.Connection) -> list[Row]:
 
 
 def row_of(columns: tuple[Any, ...]) -> Row:
-    """The row of a record of :data:`COLUMNS`."""
+    """The row of a record of :data:`~lunanexa_adapters.sql_rows.COLUMNS`."""
     # SQLite keeps any type in any column, so a damaged page may well be readable.
     if any(type(value) is not kind for value, kind in zip(columns, _TYPES, strict=True)):
         raise damage("journal", f"row {columns[0]} of the journal is damaged")
-    sequence, chain, epoch, wall_ms, action, target, record, previous, hash_ = columns
-    if chain not in (Chain.JOURNAL.value, Chain.LEDGER.value):
-        raise damage("journal", f"row {sequence} of the journal is damaged")
-    return Row(
-        sequence=sequence,
-        chain=Chain(chain),
-        epoch=epoch,
-        wall_ms=wall_ms,
-        action=action,
-        target=target,
-        record=record,
-        previous=previous,
-        hash=hash_,
-    )
+    row = row_from(columns)
+    if row is None:
+        raise damage("journal", f"row {columns[0]} of the journal is damaged")
+    return row

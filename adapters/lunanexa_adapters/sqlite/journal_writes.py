@@ -4,8 +4,9 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
+from lunanexa_adapters.sql_rows import COLUMNS
 from lunanexa_adapters.sqlite.connection import damage, transaction
-from lunanexa_adapters.sqlite.journal_reader import COLUMNS, read_head
+from lunanexa_adapters.sqlite.journal_reader import read_head
 from lunanexa_core.ids import HolderId
 from lunanexa_core.journal import Chain, Head, Row
 from lunanexa_core.leadership import Lease

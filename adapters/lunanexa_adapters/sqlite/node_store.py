@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from lunanexa_adapters.sqlite.connection import ConnectionThread, damage, transaction
-from lunanexa_adapters.sqlite.schema import BUSY_MS, Schema, open_store
+from lunanexa_adapters.sqlite.schema import BUSY_MS, Schema, open_store, open_unchanged
 from lunanexa_core.ids import AssignmentId
 from lunanexa_ports.node_store import NodeStore
 
@@ -54,6 +54,14 @@ class SqliteNodeStore(NodeStore):
 async def open_sqlite_node_store(path: Path, *, busy_ms: int = BUSY_MS) -> AsyncIterator[SqliteNodeStore]:
     """The node store in the file ``path``, made where there is none. Raises as the port does."""
     async with ConnectionThread("node store", partial(open_store, path, NODE_STORE_SCHEMA, busy_ms=busy_ms)) as thread:
+        yield SqliteNodeStore(thread)
+
+
+@asynccontextmanager
+async def read_sqlite_node_store(path: Path) -> AsyncIterator[SqliteNodeStore]:
+    """The same, of an agent that may run meanwhile, for reading: whatever writes raises ``PortUnavailable``."""
+    reader = partial(open_unchanged, path, NODE_STORE_SCHEMA, live=True)
+    async with ConnectionThread("node store", reader) as thread:
         yield SqliteNodeStore(thread)
 
 

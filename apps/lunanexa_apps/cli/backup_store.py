@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal, overload
 
 from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, EXIT_UNAVAILABLE, BackupTools, Tools, fail
-from lunanexa_apps.installation import CONTROLLER_LOCK, SIGNING_KEY, STORE
+from lunanexa_apps.installation import CONTROLLER_LOCK, SECRETS, STORE
 from lunanexa_apps.up.configuration import CommandSettings
 from lunanexa_core.events import UnknownEvent
 from lunanexa_ports.errors import PortError, PortFault
@@ -56,13 +56,15 @@ def signer_of(
 
 
 def signer_of(tools: Tools, needed: BackupTools, settings: CommandSettings, *, required: bool = True) -> Signer | None:
-    """The installation's key. Without one the program ends, or the answer is ``None``. Raises as the port does."""
-    files = tools.make_files(settings.data_dir)
-    if files.read(SIGNING_KEY) is not None:
-        return needed.read_signer(files.place(SIGNING_KEY))
+    """The installation's newest key. Without one the program ends, or the answer is ``None``. Raises as the port
+    does."""
+    folder = tools.make_files(settings.data_dir).place(SECRETS)
+    signers = needed.read_signers(folder)
+    if signers:
+        return signers[-1]
     if required:
         fail(
-            f"no installation in {settings.data_dir}: {files.place(SIGNING_KEY)} is missing",
+            f"no installation in {settings.data_dir}: there is no signing key in {folder}",
             hint="name the controller's data directory: --data-dir DIR",
             exit_code=EXIT_UNAVAILABLE,
         )

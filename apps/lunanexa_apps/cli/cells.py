@@ -1,5 +1,6 @@
 """Cells of tables: unknown is shown as such, times with their unit, states in their colour."""
 
+from datetime import UTC, datetime
 from typing import Final
 
 from rich.table import Table
@@ -43,10 +44,22 @@ def cell(value: object) -> Text:
     return Text(shown, style=style)
 
 
+def date(wall_ms: object) -> Text:
+    """A time of Unix in milliseconds, to the minute."""
+    if not isinstance(wall_ms, int):
+        return Text("-")
+    try:
+        return Text(datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC"))
+    except (ValueError, OverflowError, OSError):
+        return Text("-")
+
+
 def duration(value: object, suffix: str = "") -> Text:
     """Milliseconds, as people say them."""
     if not isinstance(value, int):
         return Text("-")
+    if value >= 7_200_000:
+        return Text(f"{value / 3_600_000:.0f} h{suffix}")
     if value >= 600_000:
         return Text(f"{value / 60_000:.0f} min{suffix}")
     return Text((f"{value} ms" if value < 1_000 else f"{value / 1_000:.1f} s") + suffix)

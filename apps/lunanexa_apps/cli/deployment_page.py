@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lunanexa_apps.cli.asking import entries
-from lunanexa_apps.cli.cells import cell, table, word
+from lunanexa_apps.cli.cells import cell, duration, table, word
 from lunanexa_client import Document
 
 _ACTIONS: Final = {"place": "green", "restart": "yellow", "remove": "red"}
@@ -49,12 +49,14 @@ def deployment_page(deployment: Document) -> Group:
         ("replicas", _replicas_of(status)),
         ("serves", _serves(status)),
         ("in progress", f"{word(queue.get('running'))}, {word(queue.get('waiting'))} waiting"),
+        *_exclusion(deployment.get("spec")),
     ]
     for row in rows:
         page.add_row(*row)
     parts: list[RenderableType] = [page, Text()]
     replicas = entries(status, "replicas")
     parts.append(_replicas(replicas) if replicas else Text("it has no replica", style="dim"))
+    parts += _awaited(status)
     refused = status.get("not_placed")
     if isinstance(refused, dict) and refused:
         listed = [{"node": node, "reasons": reasons} for node, reasons in refused.items()]
@@ -80,8 +82,34 @@ def plan_page(plan: Document) -> Group:
     if isinstance(unplaced, int) and unplaced:
         line = f"{unplaced} replica{'' if unplaced == 1 else 's'} would find no node, and wait for one"
         parts += [Text(), Text(line, style="yellow")]
-    parts += [Text(), _nodes(entries(plan, "nodes"))]
+    parts += [*_awaited(plan), Text(), _nodes(entries(plan, "nodes"))]
     return Group(*parts)
+
+
+def _exclusion(spec: object) -> list[tuple[str, str | Text]]:
+    """What is special about a deployment that is exclusive, or that may not outlive its node's lease."""
+    spec = spec if isinstance(spec, dict) else {}
+    rows: list[tuple[str, str | Text]] = []
+    if spec.get("exclusive"):
+        rows.append(("exclusive", "yes: a place is filled again when its engine is gone for certain"))
+    if spec.get("cut_off_keep_ms") is not None:
+        rows.append(("cut off", Text.assemble("kept for ", duration(spec["cut_off_keep_ms"]), " after the lease")))
+    return rows
+
+
+def _awaited(document: Document) -> list[RenderableType]:
+    """What an open place of an exclusive deployment waits for, each on a line."""
+    lines: list[RenderableType] = []
+    for place in entries(document, "awaited_places"):
+        limit = place.get("for_ms")
+        until = (
+            Text(", whatever its silence")
+            if limit is None
+            else Text.assemble(", or was silent for another ", duration(limit))
+        )
+        told = f"a place waits until {word(place.get('node'))} says that {word(place.get('assignment'))} is gone"
+        lines.append(Text.assemble(told, until, style="yellow"))
+    return [Text(), *lines] if lines else []
 
 
 def _changes(changes: list[dict[str, Any]]) -> RenderableType:

@@ -39,6 +39,7 @@ def empty_node(
     name: str,
     directive: str,
     reason: str | None,
+    within_ms: int | None,
     timeout_ms: int | None,
     wait: bool,
     json: bool,
@@ -48,7 +49,7 @@ def empty_node(
     tell: Callable[[str], None] = (lambda _: None) if json else click.echo
 
     async def work(client: AsyncClient) -> Watched:
-        first = await client.operator.set_directive(name, directive, reason=reason)
+        first = await client.operator.set_directive(name, directive, reason=reason, within_ms=within_ms)
         if not wait:
             return Watched(first, is_over(first, directive))
         return await watch(client.operator, first, directive, timeout_ms=timeout_ms, tell=tell)

@@ -9,7 +9,7 @@ import click
 from lunanexa_apps.cli.asking import ask_operator, print_json
 from lunanexa_apps.cli.complete import complete_keys
 from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options
-from lunanexa_apps.cli.tools import Tools, wants_color
+from lunanexa_apps.cli.tools import Tools, write_note
 from lunanexa_client import AsyncOperator
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.ids import is_identifier
@@ -118,8 +118,7 @@ def create(
         print_json(made)
         return
     click.echo(made["secret"])
-    hint = f"{made['key']} is made. Keep the secret now: it can't be shown again."
-    click.echo(click.style("note:  ", bold=True) + hint, err=True, color=wants_color())
+    write_note(f"{made['key']} is made. Keep the secret now: it can't be shown again.")
 
 
 @command.command("list")

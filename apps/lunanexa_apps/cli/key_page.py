@@ -1,7 +1,6 @@
 """Documents of keys as pages for people."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import attrs
@@ -9,7 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lunanexa_apps.cli.cells import WIDE, cut_columns, table, word
+from lunanexa_apps.cli.cells import WIDE, cut_columns, date, table, word
 from lunanexa_client import Document
 
 _NONE = "-"
@@ -46,7 +45,7 @@ class KeysTable:
                 _state(key),
                 _models(key),
                 word(usage.get("requests")),
-                *((_limits(key), _date(key.get("expires_wall_ms")), tokens) if wide else ()),
+                *((_limits(key), date(key.get("expires_wall_ms")), tokens) if wide else ()),
             )
         return [page]
 
@@ -65,8 +64,8 @@ def key_page(key: Any) -> Table:
         ("state", _state(key)),
         ("roles", ", ".join(word(role) for role in key.get("roles") or ()) or _NONE),
         ("models", _models(key)),
-        ("created", _date(key.get("created_wall_ms"))),
-        ("expires", _date(key.get("expires_wall_ms"))),
+        ("created", date(key.get("created_wall_ms"))),
+        ("expires", date(key.get("expires_wall_ms"))),
         ("at once", f"{word(key.get('in_progress'))} of {_limit(key.get('concurrency'))}"),
         ("requests a minute", _left(_part(key, "requests_window"))),
         ("tokens a minute", _left(_part(key, "tokens_window"))),
@@ -112,15 +111,6 @@ def _left(window: Document) -> str:
     reset_ms = window.get("reset_ms")
     reset = f", all again in {-(-reset_ms // 1000)} s" if isinstance(reset_ms, int) and reset_ms else ""
     return f"{word(window.get('remaining'))} of {word(window.get('limit'))} left{reset}"
-
-
-def _date(wall_ms: object) -> str:
-    if not isinstance(wall_ms, int):
-        return _NONE
-    try:
-        return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
-    except (ValueError, OverflowError, OSError):
-        return _NONE
 
 
 def _part(document: Any, name: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 import importlib
 import io
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lunanexa_ports.ids import IdSource
     from lunanexa_ports.journal import JournalReader
     from lunanexa_ports.private_files import PrivateFiles
+    from lunanexa_ports.signing import Signer
 
 T = TypeVar("T")
 
@@ -28,7 +29,8 @@ COMMANDS: Final = {
     "invoke": ("lunanexa_apps.cli.invoke", "Ask a model, and stream its answer."),
     "requests": ("lunanexa_apps.cli.requests", "List requests in progress and the last that ended."),
     "explain": ("lunanexa_apps.cli.explain", "Tell why a request went where it went."),
-    "node": ("lunanexa_apps.cli.node", "List, show, cordon, activate, drain and retire nodes."),
+    "node": ("lunanexa_apps.cli.node", "Let nodes in and out of the fleet, and say what they shall do."),
+    "trust": ("lunanexa_apps.cli.trust", "Show and rotate what all of the fleet trust."),
     "deployment": ("lunanexa_apps.cli.deployment", "Plan, apply, list, show, scale and delete deployments."),
     "key": ("lunanexa_apps.cli.key", "Make, list, show and revoke API keys."),
     "journal": ("lunanexa_apps.cli.journal", "Verify, follow, show, replay and export journal and ledger."),
@@ -119,7 +121,7 @@ def _open_journal(path: str) -> "AbstractAsyncContextManager[JournalReader]":
 def _make_backup_tools() -> "BackupTools":
     from pathlib import Path
 
-    from lunanexa_adapters.crypto.signing import Ed25519Signer, Ed25519Verifier
+    from lunanexa_adapters.crypto.signing import Ed25519Verifier
     from lunanexa_adapters.sqlite.journal import open_sqlite_journal
     from lunanexa_adapters.sqlite.journal_reader import open_sqlite_journal_reader
     from lunanexa_adapters.system.clock import SystemClock
@@ -128,12 +130,23 @@ def _make_backup_tools() -> "BackupTools":
     return BackupTools(
         clock=SystemClock(),
         verifier=Ed25519Verifier(),
-        read_signer=lambda path: Ed25519Signer.load_or_create(Path(path)),
+        read_signers=_read_signers,
         read_file=lambda path: open_sqlite_journal_reader(Path(path), live=True),
         read_database=_open_database,
         fill_file=lambda path: open_sqlite_journal(Path(path)),
         fill_database=_open_database,
     )
+
+
+def _read_signers(folder: str) -> "Sequence[Signer]":
+    from pathlib import Path
+
+    from lunanexa_adapters.crypto.fleet_keys import LocalFleetKeys
+    from lunanexa_adapters.system.clock import SystemClock
+
+    place = Path(folder)
+    # The port would make one where there is none.
+    return tuple(LocalFleetKeys(place, SystemClock()).signers().values()) if any(place.glob("signing*.pem")) else ()
 
 
 def _open_database(url: str) -> "AbstractAsyncContextManager[PostgresJournal]":

@@ -1,37 +1,29 @@
-"""``lunanexa node``: the fleet's nodes, and what they shall do."""
+"""``lunanexa node``: the fleet's nodes, and what they shall do. Who may be one is in ``node_trust``."""
 
 from typing import Final
 
 import click
 
 from lunanexa_apps.cli.asking import ask_operator, entries, print_json
-from lunanexa_apps.cli.complete import complete_nodes
 from lunanexa_apps.cli.drain_watch import empty_node
 from lunanexa_apps.cli.key import DurationMs
+from lunanexa_apps.cli.node_options import known_name, why
+from lunanexa_apps.cli.node_trust import address, revoke, token
 from lunanexa_apps.cli.options import JSON, operator_options
 from lunanexa_apps.cli.target import command_of
-from lunanexa_apps.cli.tools import Tools, fail, wants_color
+from lunanexa_apps.cli.tools import Tools, fail, write_note
 from lunanexa_client import AsyncOperator
-from lunanexa_core.ids import is_identifier
 
 _LIST: Final = "node list"
-_REASON_MAX: Final = 256
 
 
-def _identifier(_: click.Context, __: click.Parameter, value: str) -> str:
-    if not is_identifier(value):
-        raise click.BadParameter(f"{value!r} is no node's name; lunanexa node list shows them")
-    return value
-
-
-def _reason(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not (value.isprintable() and len(value) <= _REASON_MAX):
-        raise click.BadParameter(f"{_REASON_MAX} printable characters at most")
-    return value
-
-
-_name: Final = click.argument("name", callback=_identifier, shell_complete=complete_nodes)
-_why: Final = click.option("--reason", metavar="TEXT", callback=_reason, help="Why; it is kept in the journal.")
+_within: Final = click.option(
+    "--within",
+    "within_ms",
+    type=DurationMs(),
+    metavar="TIME",
+    help="Let it take so long at most, such as 90s or 2h; without it ten minutes.",
+)
 _timeout: Final = click.option(
     "--timeout", "timeout_ms", type=DurationMs(), metavar="TIME", help="Wait so long at most, such as 90s or 15m."
 )
@@ -40,7 +32,11 @@ _no_wait: Final = click.option("--no-wait", is_flag=True, help="Return once it i
 
 @click.group("node")
 def command() -> None:
-    """List, show, cordon, activate, drain and retire nodes."""
+    """Let nodes in and out of the fleet, and say what they shall do."""
+
+
+for one in (token, revoke, address):
+    command.add_command(one)
 
 
 @command.command("list")
@@ -58,7 +54,7 @@ def list_nodes(tools: Tools, /, config: str | None, output: str, **flags: str | 
 
 
 @command.command("show")
-@_name
+@known_name
 @operator_options
 def show(tools: Tools, /, name: str, config: str | None, output: str, **flags: str | None) -> None:
     """Show one node, every replica on it, and where else each deployment runs."""
@@ -73,8 +69,8 @@ def show(tools: Tools, /, name: str, config: str | None, output: str, **flags: s
 
 
 @command.command("activate")
-@_name
-@_why
+@known_name
+@why
 @operator_options
 def activate(
     tools: Tools, /, name: str, reason: str | None, config: str | None, output: str, **flags: str | None
@@ -90,8 +86,8 @@ def activate(
 
 
 @command.command("cordon")
-@_name
-@_why
+@known_name
+@why
 @operator_options
 def cordon(
     tools: Tools, /, name: str, reason: str | None, config: str | None, output: str, **flags: str | None
@@ -106,13 +102,14 @@ def cordon(
     click.echo(f"{name} is cordoned")
     for replica in entries(found, "replicas"):
         if replica.get("alias") is not None and not any(one.get("routable") for one in entries(replica, "elsewhere")):
-            note = f"no other node serves {replica['alias']}; undo it: {command_of(target, f'node activate {name}')}"
-            click.echo(click.style("note:  ", bold=True) + note, err=True, color=wants_color())
+            undo = command_of(target, f"node activate {name}")
+            write_note(f"no other node serves {replica['alias']}; undo it: {undo}")
 
 
 @command.command("drain")
-@_name
-@_why
+@known_name
+@why
+@_within
 @_timeout
 @_no_wait
 @operator_options
@@ -121,6 +118,7 @@ def drain(
     /,
     name: str,
     reason: str | None,
+    within_ms: int | None,
     timeout_ms: int | None,
     no_wait: bool,
     config: str | None,
@@ -138,6 +136,7 @@ def drain(
         name=name,
         directive="drain",
         reason=reason,
+        within_ms=within_ms,
         timeout_ms=timeout_ms,
         wait=not no_wait,
         json=output == JSON,
@@ -145,8 +144,9 @@ def drain(
 
 
 @command.command("retire")
-@_name
-@_why
+@known_name
+@why
+@_within
 @_timeout
 @_no_wait
 @click.option("--yes", is_flag=True, help="Don't ask.")
@@ -156,6 +156,7 @@ def retire(
     /,
     name: str,
     reason: str | None,
+    within_ms: int | None,
     timeout_ms: int | None,
     no_wait: bool,
     yes: bool,
@@ -163,11 +164,11 @@ def retire(
     output: str,
     **flags: str | None,
 ) -> None:
-    """Empty a node as drain does, and have done with it: once it is empty it is heard no more, for good."""
+    """Empty a node as drain does, and have done with it: once it is empty it is heard no more."""
     if not yes:
         if output == JSON:
-            fail("a retirement can't be undone once the node is empty", hint="repeat it with --yes")
-        click.confirm(f"Retire {name}? Once it is empty that can't be undone.", abort=True, err=True)
+            fail("a node that is retired must be enrolled anew", hint="repeat it with --yes")
+        click.confirm(f"Retire {name}? Once it is empty it comes back with a new token only.", abort=True, err=True)
     empty_node(
         tools,
         flags,
@@ -175,6 +176,7 @@ def retire(
         name=name,
         directive="retire",
         reason=reason,
+        within_ms=within_ms,
         timeout_ms=timeout_ms,
         wait=not no_wait,
         json=output == JSON,

@@ -9,8 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from lunanexa_apps.cli.asking import entries
-from lunanexa_apps.cli.cells import WIDE, cell, cut_columns, duration, table, word
+from lunanexa_apps.cli.cells import WIDE, cell, cut_columns, date, duration, table, word
 from lunanexa_client import Document
+from lunanexa_core.southbound.skew import is_far_off
 
 _DIRECTIVES: Final = {"cordon": "yellow", "drain": "yellow", "retire": "red"}
 
@@ -22,16 +23,15 @@ def nodes_page(nodes: Sequence[Document]) -> RenderableType:
 
 @attrs.frozen
 class NodesTable:
-    """Nodes, a line each; a narrow screen does without memory, agent and reason, which ``node show`` tells."""
+    """Nodes, a line each; a narrow screen does without certificate, address and reason, which ``node show`` tells."""
 
     nodes: Sequence[Document]
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> list[RenderableType]:
         wide = options.max_width >= WIDE
-        more = ("MEMORY FREE", "AGENT", "REASON") if wide else ()
+        more = ("CERTIFICATE", "REACHED AT", "REASON") if wide else ()
         page = table("NODE", "STATE", "DIRECTIVE", "REPLICAS", "IN PROGRESS", "HEARTBEAT", *more)
-        if not wide:
-            cut_columns(page, 0)
+        cut_columns(page, len(page.columns) - 1 if wide else 0)
         for node in self.nodes:
             page.add_row(
                 Text(word(node.get("node")), style="bold"),
@@ -40,7 +40,7 @@ class NodesTable:
                 cell(node.get("replicas")),
                 cell(node.get("in_flight")),
                 duration(node.get("heartbeat_age_ms"), " ago"),
-                *((_memory(node), cell(node.get("agent_version")), cell(node.get("reason"))) if wide else ()),
+                *((_certificate(node), _address(node), cell(node.get("reason"))) if wide else ()),
             )
         return [page]
 
@@ -55,14 +55,20 @@ def node_page(node: Document) -> Group:
         ("state", _state(node)),
         ("directive", _directive(node)),
         ("reason", cell(node.get("reason"))),
+        ("enrolled", _enrolled(node)),
+        ("certificate", _certificate(node, " left")),
+        ("reached at", _address(node)),
         ("heartbeat", duration(node.get("heartbeat_age_ms"), " ago")),
         ("memory free", _memory(node)),
+        ("clock", clock(node)),
         ("agent", cell(node.get("agent_version"))),
         ("document", f"generation {word(node.get('generation'))}"),
         ("in progress", cell(node.get("in_flight"))),
     ]
     if node.get("document_refusal") is not None:
         rows.append(("refuses", Text(f"its newest document ({word(node.get('document_refusal'))})", style="yellow")))
+    if node.get("within_ms") is not None:
+        rows.append(("emptied", f"within {duration(node.get('within_ms'))}"))
     for row in rows:
         page.add_row(*row)
     replicas = entries(node, "replicas")
@@ -94,15 +100,57 @@ def _elsewhere(replica: dict[str, Any]) -> str:
 
 
 def _state(node: Document) -> Text:
+    out = node.get("retired") or node.get("revoked") or not node.get("enrolled", True)
+    if out and node.get("token_expires_in_ms") is not None:
+        return Text("may enrol", style="yellow")
     if node.get("retired"):
         return Text("retired", style="dim")
-    return cell(node.get("state")) if node.get("enrolled", True) else Text("not enrolled", style="yellow")
+    if node.get("revoked"):
+        return Text("revoked", style="red")
+    if not node.get("enrolled", True):
+        return Text("not enrolled", style="yellow")
+    state = cell(node.get("state"))
+    return (
+        state.append(", clock off", "yellow") if is_far_off(node.get("skew_ms"), node.get("skew_error_ms")) else state
+    )
+
+
+def _enrolled(node: Document) -> Text:
+    since, left_ms = date(node.get("enrolled_wall_ms")), node.get("token_expires_in_ms")
+    if node.get("revoked"):
+        since.append(", revoked", "red")
+    return since if left_ms is None else since.append(f", may enrol for {duration(left_ms)}", "yellow")
+
+
+def _certificate(node: Document, suffix: str = "") -> Text:
+    found = node.get("certificate")
+    left_ms = found.get("expires_in_ms") if isinstance(found, dict) else None
+    if not isinstance(left_ms, int):
+        return Text("-")
+    return duration(left_ms, suffix) if left_ms > 0 else Text("expired", style="red")
+
+
+def _address(node: Document) -> Text:
+    """Of one without an address only engines on the controller's own machine are reached."""
+    return Text("loopback" if node.get("data_address") is None else word(node.get("data_address")))
 
 
 def _directive(node: Document) -> Text:
     directive = word(node.get("directive"))
     done = directive == "drain" and node.get("drained")
     return Text("drained" if done else directive, style=_DIRECTIVES.get(directive, ""))
+
+
+def clock(node: Document) -> Text:
+    """How far a node's clock is from its controller's, and how sure that is."""
+    skew_ms, error_ms = node.get("skew_ms"), node.get("skew_error_ms")
+    if not isinstance(skew_ms, int) or not isinstance(error_ms, int):
+        return Text("-")
+    if abs(skew_ms) <= error_ms:
+        return Text.assemble("within ", duration(error_ms))
+    way = "behind" if skew_ms > 0 else "ahead"
+    warns = is_far_off(skew_ms, error_ms)
+    return Text.assemble(duration(abs(skew_ms)), f" {way}", style="yellow" if warns else "")
 
 
 def _memory(node: Document) -> Text:

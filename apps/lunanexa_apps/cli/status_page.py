@@ -75,6 +75,8 @@ def _state(node: dict[str, Any]) -> Text:
     """What it is, and what an operator wants of it, where that is not the usual."""
     if node.get("retired"):
         return Text("retired", style="dim")
+    if node.get("revoked"):
+        return Text("revoked", style="red")
     state, directive = cell(node.get("state")), node.get("directive", "active")
     return state if directive == "active" else state.append(f", {word(directive)}", "yellow")
 
@@ -134,6 +136,8 @@ def _troubles(deployments: list[dict[str, Any]]) -> list[RenderableType]:
             elif reason is not None:
                 lines.append(Text(f"{alias}: its engine {printable(reason)}", style="yellow"))
                 lines += [Text(f"  | {printable(str(line))}", style="dim") for line in _texts(ended, "last_lines")]
+            elif replica.get("state") == "awaiting_lease":
+                lines.append(Text(f"{alias}: waits until its node has heard what it shall run", style="yellow"))
             elif replica.get("state") == "awaiting_memory":
                 lines.append(Text(f"{alias}: waits until its node has the memory to start it", style="yellow"))
             elif replica.get("not_routable") is not None:

@@ -1,7 +1,7 @@
 """What commands get from the composition root, and how they end: exit status, one message, one next step."""
 
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import NoReturn, Protocol, TypeVar
 
@@ -39,8 +39,8 @@ class BackupTools:
 
     clock: Clock
     verifier: Verifier
-    read_signer: Callable[[str], Signer]
-    """The key in the PEM file that is named, which is there."""
+    read_signers: Callable[[str], Sequence[Signer]]
+    """The signing keys in the folder that is named, oldest first."""
     read_file: Callable[[str], AbstractAsyncContextManager[JournalReader]]
     """The store in that file, which a controller may have open."""
     read_database: Callable[[str], AbstractAsyncContextManager[JournalReader]]
@@ -77,6 +77,11 @@ def write_failure(message: str, *, hint: str | None = None, details: tuple[str, 
         click.echo("  | " + printable(line), err=True)
     if hint is not None:
         click.echo(click.style("next:  ", bold=True) + hint, err=True, color=wants_color())
+
+
+def write_note(text: str) -> None:
+    """What a person should know of what was done, on standard error."""
+    click.echo(click.style("note:  ", bold=True) + text, err=True, color=wants_color())
 
 
 def wants_color() -> bool | None:

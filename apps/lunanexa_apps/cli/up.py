@@ -48,6 +48,7 @@ _LADDER: Final = ("warning", "info", "debug")
 _METAVARS: Final = {
     "data_dir": "DIR",
     "listen": "HOST:PORT",
+    "node_listen": "HOST:PORT",
     "store": "URL",
     "standby": "URL",
     "model": "FILE",
@@ -170,6 +171,9 @@ async def _prepare_and_serve(
     listen = await check_listen(settings.listen)
     if isinstance(listen, CanNotListen):
         return Failure(message=listen.message, hint=listen.hint, exit_code=EXIT_UNAVAILABLE)
+    node_listen = await check_listen(settings.node_listen, flag="--node-listen")
+    if isinstance(node_listen, CanNotListen):
+        return Failure(message=node_listen.message, hint=node_listen.hint, exit_code=EXIT_UNAVAILABLE)
     chosen = await _choose(settings, http, screen)
     if isinstance(chosen, ChoiceRefused):
         return Failure(message=chosen.message, hint=chosen.hint, exit_code=EXIT_USAGE)
@@ -178,7 +182,7 @@ async def _prepare_and_serve(
         write_adopted_keys(files, chosen.adopt_keys)
     except PortError as error:
         return Failure(message=str(error), exit_code=EXIT_CONFIG)
-    controller, node = child_orders(settings, listen, os.environ, level)
+    controller, node = child_orders(settings, listen, node_listen, os.environ, level)
     plan = UpPlan(
         data_dir=settings.data_dir,
         installation=installation,
@@ -192,7 +196,13 @@ async def _prepare_and_serve(
         tools.make_children() as children,
     ):
         return await run_up(
-            plan, children=children, http=http, interrupts=interrupts, screen=screen, ready_file=ready_file
+            plan,
+            files=files,
+            children=children,
+            http=http,
+            interrupts=interrupts,
+            screen=screen,
+            ready_file=ready_file,
         )
 
 

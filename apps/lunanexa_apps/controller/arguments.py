@@ -26,6 +26,9 @@ class ControllerArguments:
     """Of a database whose replica may be promoted without the newest rows."""
     host: str
     port: int
+    node_listen: tuple[str, int] | None
+    """For nodes; ``None``: no node can report."""
+    ready_file: Path | None
     policy: Policy
     deadline_ms: int
     body_limit_bytes: int | None
@@ -54,6 +57,8 @@ def parse_arguments(arguments: list[str], environment: Mapping[str, str]) -> Con
         accept_lost_tail=found.accept_lost_tail,
         host=host,
         port=port,
+        node_listen=found.node_listen,
+        ready_file=found.ready_file,
         policy=Policy(
             lease_ms=found.lease_ms,
             queue_requests_max=found.queue_requests_max,
@@ -98,6 +103,18 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--listen", type=_address, default=("127.0.0.1", 8400), metavar="HOST:PORT", help="default 127.0.0.1:8400"
+    )
+    parser.add_argument(
+        "--node-listen",
+        type=_address,
+        metavar="HOST:PORT",
+        help="where nodes enrol and report, over mutual TLS; without it none can",
+    )
+    parser.add_argument(
+        "--ready-file",
+        type=Path,
+        metavar="FILE",
+        help="written with addresses and secrets, readable by you alone, once it serves; removed at the end",
     )
     parser.add_argument(
         "--queue-requests-max",

@@ -1,7 +1,7 @@
 """A batch of commands: decided on ``pending``, appended, applied to ``committed``, answered. Everything that arrived
 while the last one was written shares its transaction."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 import structlog
@@ -71,6 +71,16 @@ class Batches:
         now = self._clock.now()
         return Instant(now.mono_ms, event_wall_ms(self._last, now))
 
+    def wall_ms(self) -> int:
+        """The system's wall clock, which may jump: for who compares clocks."""
+        return self._clock.now().wall_ms
+
+    @property
+    def relayed(self) -> int:
+        """How many requests are in this controller's hands. What an earlier leader left, though it be this one, nobody
+        relays any more: whoever leads settles it in its time."""
+        return len(self.state.open) - sum(workload in self.state.open for workload in self.observed.left)
+
     async def _process(self, slots: list[Slot]) -> None:
         try:
             batch = self._decide(slots)
@@ -123,15 +133,18 @@ class Batches:
     async def _append(self, batch: _Batch) -> bool:
         """Whether the batch's rows are durable; an unknown outcome is resolved before this returns."""
         written = await self._writer.append(self.head, batch.rows)
-        if written is Written.IN_DOUBT:
-            self.store_ok = False
-            # Meanwhile new work is refused; what settles waits its turn.
-            while (written := await self._writer.resolve(self.head, batch.rows)) is Written.IN_DOUBT:
-                for slot in self._inbox.drain(1 << 20, urgent=False):
-                    slot.reply(STORE_DOWN)
-                await trio.sleep(_STORE_RETRY_S)
-            self.store_ok = True
-            self.observed.spare_sessions(self._clock.now().mono_ms + self.policy.session_lease_ms)
+        return await self._resolve(batch.rows) if written is Written.IN_DOUBT else written is Written.YES
+
+    async def _resolve(self, rows: Sequence[Row]) -> bool:
+        """After a write of unknown outcome: returns when the store answers again, whether it holds ``rows``."""
+        self.store_ok = False
+        # Meanwhile new work is refused; what settles waits its turn.
+        while (written := await self._writer.resolve(self.head, rows)) is Written.IN_DOUBT:
+            for slot in self._inbox.drain(1 << 20, urgent=False):
+                slot.reply(STORE_DOWN)
+            await trio.sleep(_STORE_RETRY_S)
+        self.store_ok = True
+        self.observed.spare_sessions(self._clock.now().mono_ms + self.policy.session_lease_ms)
         return written is Written.YES
 
     def _commit(self, batch: _Batch) -> None:

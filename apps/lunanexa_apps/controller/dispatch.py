@@ -22,9 +22,11 @@ from lunanexa_core.ids import SessionId, WorkloadId
 from lunanexa_core.keys import Role, derive_engine_key
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.routing.pick import Denied, Granted
+from lunanexa_core.routing.reach import reach
 from lunanexa_core.routing.routable import routable_replicas
 from lunanexa_core.workload import Attempt, LedgerReceipt, Receipt, Settlement, WorkloadRequest
 from lunanexa_ports.dispatch import Admitted, Dispatch, Grant, ModelCard, QueuePlace, Repeated, Watch, WatchEvent
+from lunanexa_ports.http_client import TlsPeer
 
 _ACTOR = "gateway"
 _SETTLED = Refusal(outcome=Outcome.INTERNAL, message="The workload was settled by the service itself.")
@@ -193,14 +195,15 @@ class KernelDispatch(Dispatch):
         if box is None:
             return
         report = granted.report
-        assert report.host is not None
-        assert report.port is not None
+        there = reach(self._kernel.state, report)
+        assert there is not None, "a replica that is not reached is granted nothing"
         engine = self._kernel.state.deployments[granted.deployment].spec.engine
         box.put(
             Grant(
                 start=report.start,
-                host=report.host,
-                port=report.port,
+                host=there.host,
+                port=there.port,
+                tls=None if there.identity is None else TlsPeer(identity=there.identity, server_name=report.start),
                 served_name=report.served_name or engine.served_name,
                 driver=engine.driver,
                 engine_key=derive_engine_key(self._engine_secret, report.assignment, report.generation)

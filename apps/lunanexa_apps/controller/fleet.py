@@ -1,13 +1,11 @@
 """The fleet as operators see and direct it: nodes and deployments, one by one."""
 
-from typing import TypeVar
-
-from lunanexa_apps.codec import CodecError, structure, unstructure
+from lunanexa_apps.codec import unstructure
 from lunanexa_apps.controller.authority import find_operator
 from lunanexa_apps.controller.fleet_documents import field_changes, node_document, node_summaries
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.status import deployment_status
-from lunanexa_apps.controller.unreadable import unreadable
+from lunanexa_apps.controller.unreadable import read_document
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.commands import Command, ScaleDeployment, SetDirective
 from lunanexa_core.contract.fleet import DirectiveRequest, ScaleRequest
@@ -19,8 +17,6 @@ from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.placement.preview import preview
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.fleet import FleetPlane
-
-T = TypeVar("T")
 
 
 class KernelFleet(FleetPlane):
@@ -37,7 +33,7 @@ class KernelFleet(FleetPlane):
 
     async def node(self, token: str | None, name: str) -> JsonValue | Refusal:
         operator = self._reader(token)
-        return operator if isinstance(operator, Refusal) else self._node(name)
+        return operator if isinstance(operator, Refusal) else node_document(self._kernel, NodeId(name))
 
     async def set_directive(
         self, token: str | None, name: str, document: JsonValue, if_match: int | None
@@ -45,14 +41,18 @@ class KernelFleet(FleetPlane):
         operator = find_operator(self._kernel, token, Role.OPERATOR)
         if isinstance(operator, Refusal):
             return operator
-        asked = _read(DirectiveRequest, document)
+        asked = read_document(DirectiveRequest, document)
         if isinstance(asked, Refusal):
             return asked
         command = SetDirective(
-            node=NodeId(name), directive=asked.directive, reason=asked.reason or None, if_match=if_match
+            node=NodeId(name),
+            directive=asked.directive,
+            reason=asked.reason or None,
+            within_ms=asked.within_ms,
+            if_match=if_match,
         )
         answer = await self._ask(command, operator)
-        return answer if isinstance(answer, Refusal) else self._node(name)
+        return answer if isinstance(answer, Refusal) else node_document(self._kernel, NodeId(name))
 
     async def deployment(self, token: str | None, name: str) -> JsonValue | Refusal:
         operator = find_operator(self._kernel, token, Role.OPERATOR, Role.AUDITOR)
@@ -67,7 +67,7 @@ class KernelFleet(FleetPlane):
         operator = find_operator(self._kernel, token, Role.OPERATOR)
         if isinstance(operator, Refusal):
             return operator
-        spec = _read(DeploymentSpec, document)
+        spec = read_document(DeploymentSpec, document)
         if isinstance(spec, Refusal):
             return spec
         kernel = self._kernel
@@ -86,7 +86,7 @@ class KernelFleet(FleetPlane):
         operator = find_operator(self._kernel, token, Role.OPERATOR)
         if isinstance(operator, Refusal):
             return operator
-        asked = _read(ScaleRequest, document)
+        asked = read_document(ScaleRequest, document)
         if isinstance(asked, Refusal):
             return asked
         command = ScaleDeployment(deployment=DeploymentId(name), replicas=asked.replicas, if_match=if_match)
@@ -98,12 +98,6 @@ class KernelFleet(FleetPlane):
 
     def _reader(self, token: str | None) -> ApiKey | Refusal:
         return find_operator(self._kernel, token, Role.OPERATOR, Role.MONITOR, Role.AUDITOR, standby=True)
-
-    def _node(self, name: str) -> JsonValue | Refusal:
-        found = self._kernel.state.nodes.get(NodeId(name))
-        if found is None:
-            return Refusal(outcome=Outcome.NOT_FOUND, message=f"There is no node {name!r}.", param="node")
-        return node_document(self._kernel, found)
 
     def _deployment(self, deployment: Deployment) -> JsonValue:
         return {
@@ -117,12 +111,3 @@ class KernelFleet(FleetPlane):
             return await self._kernel.ask(command, operator.key)
         except PortUnavailable:
             return Refusal(outcome=Outcome.STORE_UNAVAILABLE, message="The controller is ending.")
-
-
-def _read(kind: type[T], document: JsonValue) -> T | Refusal:
-    if not isinstance(document, dict):
-        return Refusal(outcome=Outcome.INVALID_REQUEST, message="The body must be a JSON object.")
-    try:
-        return structure(kind, document, closed=True)
-    except CodecError as error:
-        return unreadable(error)

@@ -1,37 +1,45 @@
 """Documents of nodes, with what runs on each and where else it runs."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.status import node_status
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.events import Liveness
+from lunanexa_core.identity.enrol import good_tokens
+from lunanexa_core.identity.revoke import no_node
 from lunanexa_core.ids import AssignmentId, NodeId
+from lunanexa_core.outcomes import Refusal
 from lunanexa_core.placement.standing import EMPTYING
 from lunanexa_core.routing.routable import why_not_routable
 from lunanexa_core.state import Node
 
 
 def node_summaries(kernel: Kernel) -> list[JsonValue]:
-    """All nodes, and how much each does."""
-    there = _by_node(kernel)
+    """All nodes and those that may yet enrol, and how much each does."""
+    there, tokens = _by_node(kernel), good_tokens(kernel.state, kernel.now())
+    nodes = {name: Node(node=name) for name in tokens} | kernel.state.nodes
     return [
         {
-            **node_status(kernel, node),
-            "replicas": len(there[name]),
-            "in_flight": sum(_in_flight(kernel, replica) for replica in there[name]),
-            "drained": _is_drained(node, there[name]),
+            **node_status(kernel, node, tokens.get(name)),
+            "replicas": len(there.get(name, ())),
+            "in_flight": sum(_in_flight(kernel, replica) for replica in there.get(name, ())),
+            "drained": _is_drained(node, there.get(name, ())),
         }
-        for name, node in sorted(kernel.state.nodes.items())
+        for name, node in sorted(nodes.items())
     ]
 
 
-def node_document(kernel: Kernel, node: Node) -> JsonValue:
-    """A node, and everything on it."""
-    there = _by_node(kernel)[node.node]
+def node_document(kernel: Kernel, name: NodeId) -> JsonValue | Refusal:
+    """A node or one that may yet enrol, and everything on it."""
+    token = good_tokens(kernel.state, kernel.now()).get(name)
+    node = kernel.state.nodes.get(name, None if token is None else Node(node=name))
+    if node is None:
+        return no_node(name)
+    there = _by_node(kernel).get(name, ())
     return {
-        **node_status(kernel, node),
+        **node_status(kernel, node, token),
         "replicas": [_replica(kernel, name) for name in there],
         "in_flight": sum(_in_flight(kernel, name) for name in there),
         "drained": _is_drained(node, there),
@@ -58,7 +66,7 @@ def _by_node(kernel: Kernel) -> dict[NodeId, list[AssignmentId]]:
     return {node: sorted(names) for node, names in found.items()}
 
 
-def _is_drained(node: Node, there: list[AssignmentId]) -> bool:
+def _is_drained(node: Node, there: Sequence[AssignmentId]) -> bool:
     """Of a lost node nobody can know; what it had is assigned to it no more."""
     return node.directive in EMPTYING and (node.retired or not there) and node.liveness is not Liveness.LOST
 

@@ -13,11 +13,12 @@ from lunanexa_apps.controller.high_water import HighWater
 from lunanexa_apps.controller.inbox import Slot
 from lunanexa_apps.controller.lease import Fenced, LeaseKeeper
 from lunanexa_apps.controller.replay import Replay
-from lunanexa_apps.controller.secrets import check_same_installation
+from lunanexa_apps.controller.secrets import begin_with, check_same_installation
 from lunanexa_apps.controller.writer import Writer
 from lunanexa_apps.daemon import leaves
 from lunanexa_core.commands import Begin, Command, OpenSession, Rebase
 from lunanexa_core.events import Event
+from lunanexa_core.identity.trust import TrustSet
 from lunanexa_core.kernel.absorb import absorb
 from lunanexa_core.kernel.decide import Answer, Decision, Done
 from lunanexa_core.leadership import Seat
@@ -29,6 +30,7 @@ from lunanexa_core.state import State
 from lunanexa_core.time import Instant
 from lunanexa_ports.clock import Clock
 from lunanexa_ports.errors import PortUnavailable
+from lunanexa_ports.fleet_keys import FleetKeys
 from lunanexa_ports.journal import Journal, JournalReader
 from lunanexa_ports.leadership import Leadership
 from lunanexa_ports.snapshots import Snapshots
@@ -63,7 +65,9 @@ class Kernel(Batches):
         seat: Seat,
         water: HighWater | None = None,
         snapshots: Snapshots | None = None,
+        fleet_keys: FleetKeys | None = None,
     ) -> None:
+        """``fleet_keys``: which of the cluster's keys are here; ``None``: those that the first command names."""
         lease = LeaseKeeper(leadership, clock, seat, policy.lease_ms)
         super().__init__(clock, policy, Writer(journal, lease))
         self.seat = seat
@@ -89,6 +93,8 @@ class Kernel(Batches):
             water=self.water,
             snapshots=snapshots,
         )
+        self._fleet_keys = fleet_keys
+        self._begins: tuple[TrustSet | None, Begin] | None = None
         self._turned = trio.Event()
 
     @property
@@ -177,7 +183,8 @@ class Kernel(Batches):
                     async with trio.open_nursery() as nursery:
                         nursery.start_soon(self._lease.run)
                         nursery.start_soon(self.water.watch, self._journal, lambda: self.head)
-                        await self._begin(attrs.evolve(begin, recovery=self.water.reasons(self.state)))
+                        first = attrs.evolve(self._with_keys(begin), recovery=self.water.reasons(self.state))
+                        await self._begin(first)
                         self.water.told(self.head, self.state)
                         self._turn(leading=True)
                         _log.info("leading", epoch=self.epoch, sequence=self.head.sequence)
@@ -211,10 +218,18 @@ class Kernel(Batches):
         return await self._follower.follow(
             known,
             replayed=self._take_replay,
-            caught_up=lambda: check_same_installation(self.state, begin),
+            caught_up=lambda: check_same_installation(self.state, self._with_keys(begin)),
             waits=waits,
             lost=lost,
         )
+
+    def _with_keys(self, begin: Begin) -> Begin:
+        """Looked up anew with each change of trust: a rotation makes keys and removes them."""
+        if self._fleet_keys is None:
+            return begin
+        if self._begins is None or self._begins[0] != self.state.trust:
+            self._begins = self.state.trust, begin_with(begin, self._fleet_keys)
+        return self._begins[1]
 
     def _take_replay(self, replay: Replay, happened: Sequence[Event]) -> None:
         self.state, self.head = replay.state, replay.head
@@ -267,9 +282,12 @@ class Kernel(Batches):
             return slots
         try:
             await self._lease.claim_again(above=epoch_floor(self.state, self.observed))
-        except PortUnavailable:
+        except PortUnavailable as error:
+            _log.error("store_unavailable", problem=str(error))
             for slot in goes:
                 slot.reply(STORE_DOWN)
+            # The epoch may have been taken all the same: until it is known which holds, no lease is renewed.
+            await self._resolve(())
             return [slot for slot in slots if not isinstance(slot.command, Rebase)]
         return slots
 
@@ -281,8 +299,11 @@ class Kernel(Batches):
         self.observed.left = frozenset(self.state.open)
         self.began_wall_ms = now.wall_ms
         answer: Answer | None = STORE_DOWN
+        trusted = self.state.trust
         while answer == STORE_DOWN:
             slot = Slot(begin, "kernel")
             await self._process([slot])
             answer = slot.answer
         assert isinstance(answer, Done), answer
+        if trusted is not None and self.state.trust is not None and not trusted.shares_authority(self.state.trust):
+            _log.error("trust_begun_anew", fix="the keys that nodes trusted are not here: each node must enrol anew")

@@ -2,10 +2,9 @@
 
 import attrs
 
-from lunanexa_apps.codec import CodecError, structure
 from lunanexa_apps.controller.authority import find_operator
 from lunanexa_apps.controller.kernel import Kernel
-from lunanexa_apps.controller.unreadable import unreadable
+from lunanexa_apps.controller.unreadable import read_document
 from lunanexa_core.admission.key_rules import no_key
 from lunanexa_core.admission.limits import allowances_of
 from lunanexa_core.allowance import Allowance
@@ -34,12 +33,9 @@ class KernelKeys(KeyPlane):
         operator = find_operator(self._kernel, token, Role.OPERATOR)
         if isinstance(operator, Refusal):
             return operator
-        if not isinstance(document, dict):
-            return Refusal(outcome=Outcome.INVALID_REQUEST, message="The body must be a JSON object.")
-        try:
-            asked = structure(KeyRequest, document, closed=True)
-        except CodecError as error:
-            return unreadable(error)
+        asked = read_document(KeyRequest, document)
+        if isinstance(asked, Refusal):
+            return asked
         secret = API_KEY_PREFIX + self._ids.secret()
         key = ApiKey(
             key=KeyId(self._ids.new("key")),

@@ -13,7 +13,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 
+import attrs
 import structlog
 import trio
 
@@ -21,18 +23,22 @@ from lunanexa_adapters.asgi.control import build_control_app
 from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
 from lunanexa_adapters.asgi.errors import render_error
 from lunanexa_adapters.asgi.node_plane import NodePlaneApp
-from lunanexa_adapters.asgi.root import Root
+from lunanexa_adapters.asgi.root import NodeRoot, Root
 from lunanexa_adapters.children.replays import ChildReplays
 from lunanexa_adapters.children.supervisor import wait_supervisor_gone
-from lunanexa_adapters.crypto.signing import Ed25519Signer, Ed25519Verifier
+from lunanexa_adapters.crypto.credentials import TlsCredentials
+from lunanexa_adapters.crypto.fleet_keys import LocalFleetKeys
+from lunanexa_adapters.crypto.signing import Ed25519Verifier
 from lunanexa_adapters.files.ledger_archive import LocalLedgerArchive
 from lunanexa_adapters.files.lock import describe_holder
 from lunanexa_adapters.files.private_files import LocalPrivateFiles
 from lunanexa_adapters.files.snapshots import LocalSnapshots
 from lunanexa_adapters.http_client.http_client import H11HttpClient
+from lunanexa_adapters.http_server.lean import serve_lean
 from lunanexa_adapters.http_server.limits import ServerLimits
 from lunanexa_adapters.http_server.listeners import addresses, open_listeners
 from lunanexa_adapters.http_server.serve import serve_http
+from lunanexa_adapters.http_server.tls_listener import TlsListener
 from lunanexa_adapters.postgres.address import parse_address
 from lunanexa_adapters.postgres.journal import PostgresJournal, open_postgres_journal
 from lunanexa_adapters.prometheus.metrics import PrometheusMetrics
@@ -44,24 +50,25 @@ from lunanexa_adapters.system.workers import SystemWorkers
 from lunanexa_adapters.websocket.application import WebSocketPlane
 from lunanexa_adapters.websocket.report import HELP as WEBSOCKET_HELP
 from lunanexa_apps.controller.arguments import ControllerArguments, parse_arguments
+from lunanexa_apps.controller.drain import drain
 from lunanexa_apps.controller.gateway.report import HELP
 from lunanexa_apps.controller.gateway.service import Gateway
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
-from lunanexa_apps.controller.secrets import keys_of, nodes_of
+from lunanexa_apps.controller.ready_file import ControllerFacts, ControllerReadyFile
+from lunanexa_apps.controller.secrets import first_command
 from lunanexa_apps.controller.service import Controller, ControllerPorts, run_controller
 from lunanexa_apps.daemon import MISCONFIGURED, follow_supervisor, leaves, refuse_held, start_logging
 from lunanexa_apps.installation import (
     CONTROLLER_ADOPTED_KEYS,
     CONTROLLER_LOCK,
     LISTEN,
-    SIGNING_KEY,
+    ControllerSecrets,
     keep_holder,
     keep_secrets,
     read_adopted_keys,
     write_address,
 )
 from lunanexa_apps.setting_kinds import HostPort
-from lunanexa_core.commands import Begin, BeginDrain
 from lunanexa_core.events import UnknownEvent
 from lunanexa_core.ids import ClusterId, HolderId, SessionId
 from lunanexa_core.leadership import Seat
@@ -73,7 +80,6 @@ from lunanexa_ports.private_files import LockHeld
 _log = structlog.get_logger()
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _TRY_AGAIN, _UNAVAILABLE = 1, 69
-_DRAIN_POLL_S = 0.05
 _COLLECT_AFTER = (20_000, 20, 20)
 """Of the cycle collector. By Python's own figures it passes over everything every few seconds where a thousand
 nodes are connected, and holds the loop for 0.2 to 0.3 s each time (docs/performance.md)."""
@@ -108,28 +114,22 @@ class _Process:
         self._ids = SystemIds(clock)
         self._folder = options.data_dir / "controller"
         self._files = LocalPrivateFiles(options.data_dir)
+        self._ready = _ready_file(options.ready_file)
+        self._fleet_keys = LocalFleetKeys(self._folder / "secrets", clock)
+        self._server, self._gateway = TlsCredentials(None), TlsCredentials(None)
         self._status = 0
 
     async def run(self) -> int:
         options = self._options
+        self._ready.remove()
         secrets = keep_secrets(self._files, self._ids)
         adopted_keys = read_adopted_keys(self._files, CONTROLLER_ADOPTED_KEYS)
-        try:
-            listeners = await open_listeners(options.host, options.port)
-        except OSError as error:
-            _log.error(
-                "cannot_listen",
-                address=f"{options.host}:{options.port}",
-                reason=error.strerror or str(error),
-                fix="stop what listens there, or choose another --listen HOST:PORT",
-            )
+        listeners = await _listen("--listen", (options.host, options.port))
+        node_listeners = [] if options.node_listen is None else await _listen("--node-listen", options.node_listen)
+        if listeners is None or node_listeners is None:
             return _UNAVAILABLE
-        begin = Begin(
-            cluster=ClusterId(self._ids.new("cluster")),
-            version=version("lunanexa"),
-            keys=keys_of(secrets),
-            nodes=nodes_of(secrets),
-        )
+        doors = _Doors(listeners, node_listeners)
+        begin = first_command(secrets, self._fleet_keys, ClusterId(self._ids.new("cluster")), version("lunanexa"))
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             async with (
                 self._open_journal() as journal,
@@ -141,7 +141,9 @@ class _Process:
                     leadership=journal,
                     clock=self._clock,
                     ids=self._ids,
-                    signer=Ed25519Signer.load_or_create(options.data_dir / SIGNING_KEY),
+                    fleet_keys=self._fleet_keys,
+                    server=self._server,
+                    gateway=self._gateway,
                     verifier=Ed25519Verifier(),
                     files=self._files,
                     snapshots=LocalSnapshots(self._folder / "snapshots"),
@@ -153,7 +155,7 @@ class _Process:
                 shutdown, stopping = trio.Event(), trio.Event()
                 nursery.start_soon(self._obey_signals, signals, stopping, nursery)
                 nursery.start_soon(follow_supervisor, partial(wait_supervisor_gone, os.environ), nursery.cancel_scope)
-                serve = partial(self._serve, listeners, answers, stopping, shutdown)
+                serve = partial(self._serve, doors, secrets, answers, stopping, shutdown)
                 await run_controller(
                     ports,
                     options.policy,
@@ -162,6 +164,7 @@ class _Process:
                     serve,
                     seat=self._seat(),
                     adopted_keys=adopted_keys,
+                    node_url=doors.node_url,
                 )
                 nursery.cancel_scope.cancel("the controller has stopped")
         _log.info("stopped", status=self._status)
@@ -192,14 +195,15 @@ class _Process:
 
     async def _serve(
         self,
-        listeners: list[trio.SocketListener],
+        doors: "_Doors",
+        secrets: ControllerSecrets,
         answers: Answers,
         stopping: trio.Event,
         shutdown: trio.Event,
         controller: Controller,
     ) -> None:
         metrics = PrometheusMetrics({**HELP, **WEBSOCKET_HELP})
-        client = H11HttpClient()
+        client = H11HttpClient(credentials=self._gateway)
         session = SessionId(self._ids.new("session"))
         gateway = Gateway(
             dispatch=controller.dispatch,
@@ -220,31 +224,36 @@ class _Process:
             metrics=metrics,
             session=session,
         )
-        server = partial(
-            serve_http,
-            self._root(controller, gateway, stream, metrics),
-            listeners,
-            render_error=render_error,
-            on_fault=_tell_fault,
-            limits=ServerLimits(grace_ms=1_000),
-            shutdown=shutdown,
+        serve, serve_nodes = (
+            partial(
+                serve,
+                render_error=render_error,
+                on_fault=_tell_fault,
+                limits=ServerLimits(grace_ms=1_000),
+                shutdown=shutdown,
+            )
+            for serve in (serve_http, serve_lean)  # nodes have no WebSocket, and report all the time
         )
+        nodes = NodeRoot(nodes=NodePlaneApp(controller.nodes, self._ids), ids=self._ids)
+        secured = [TlsListener(one, self._server, demand=False, on_fault=_tell_fault) for one in doors.for_nodes]
         async with trio.open_nursery() as around:
             await around.start(gateway.run)
             async with trio.open_nursery() as outlasting:
                 await outlasting.start(stream.run)
                 outlasting.start_soon(_follow_drain, controller, stream)
                 async with trio.open_nursery() as serving:
-                    await serving.start(server)
-                    self._announce(*addresses(listeners)[0])
+                    await serving.start(serve, self._root(controller, gateway, stream, metrics), doors.for_all)
+                    await serving.start(serve_nodes, nodes, secured)
+                    self._announce(doors, secrets, controller)
                     await stopping.wait()
-                    await self._drain(controller)
+                    await drain(controller.kernel, self._options.drain_ms)
                     stream.close()
                     shutdown.set()
                 outlasting.cancel_scope.cancel("no connection is left")
             around.cancel_scope.cancel("no request is left")
         await client.aclose()
         self._files.remove(LISTEN)
+        self._ready.remove()
 
     def _root(
         self, controller: Controller, gateway: Gateway, stream: WebSocketPlane, metrics: PrometheusMetrics
@@ -265,11 +274,11 @@ class _Process:
             insight=controller.insight,
             journal=controller.journal,
             recovery=controller.recovery,
+            trust=controller.trust,
             health=controller.operator,
             ids=self._ids,
         )
-        nodes = NodePlaneApp(controller.nodes, self._ids)
-        return Root(data_plane=data_plane, control=control, nodes=nodes, stream=stream, ids=self._ids)
+        return Root(data_plane=data_plane, control=control, stream=stream, ids=self._ids)
 
     def _edge_settings(self) -> DataPlaneSettings:
         limit = self._options.body_limit_bytes
@@ -279,20 +288,20 @@ class _Process:
             version=version("lunanexa"), body_limits=dict.fromkeys(Dialect, limit), envelope_bytes_max=limit
         )
 
-    def _announce(self, host: str, port: int) -> None:
-        base_url = write_address(self._files, HostPort(host, port))
-        _log.info("serving", base_url=base_url, pid=os.getpid())
-
-    async def _drain(self, controller: Controller) -> None:
-        kernel = controller.kernel
-        await kernel.ask(BeginDrain(), "signal")
-        with trio.move_on_after(self._options.drain_ms / 1000):
-            told = -1
-            while kernel.leading and kernel.state.open:
-                if len(kernel.state.open) != told:
-                    told = len(kernel.state.open)
-                    _log.info("draining", requests=told)
-                await trio.sleep(_DRAIN_POLL_S)
+    def _announce(self, doors: "_Doors", secrets: ControllerSecrets, controller: Controller) -> None:
+        base_url, trust = write_address(self._files, doors.address), controller.kernel.state.trust
+        fingerprint = None if trust is None else trust.issuing.fingerprint
+        self._ready.write(
+            ControllerFacts(
+                base_url=base_url,
+                node_url=doors.node_url,
+                ca_fingerprint=fingerprint,
+                operator_token=secrets.operator_token,
+                api_key=secrets.api_key,
+                pid=os.getpid(),
+            )
+        )
+        _log.info("serving", base_url=base_url, node_url=doors.node_url, ca_fingerprint=fingerprint, pid=os.getpid())
 
     async def _obey_signals(self, signals: AsyncIterator[int], stopping: trio.Event, nursery: trio.Nursery) -> None:
         async for number in signals:
@@ -301,6 +310,42 @@ class _Process:
                 nursery.cancel_scope.cancel("a second signal")
                 return
             stopping.set()
+
+
+@attrs.frozen
+class _Doors:
+    """What the process listens on. ``for_nodes`` may be none."""
+
+    for_all: list[trio.SocketListener]
+    for_nodes: list[trio.SocketListener]
+
+    @property
+    def address(self) -> HostPort:
+        return HostPort(*addresses(self.for_all)[0])
+
+    @property
+    def node_url(self) -> str | None:
+        return f"https://{HostPort(*addresses(self.for_nodes)[0])}" if self.for_nodes else None
+
+
+def _ready_file(path: Path | None) -> ControllerReadyFile:
+    if path is None:
+        return ControllerReadyFile(None)
+    return ControllerReadyFile(LocalPrivateFiles(path.absolute().parent), path.name)
+
+
+async def _listen(option: str, address: tuple[str, int]) -> list[trio.SocketListener] | None:
+    """``None``: it is told why that is not possible."""
+    try:
+        return await open_listeners(*address)
+    except OSError as error:
+        _log.error(
+            "cannot_listen",
+            address=str(HostPort(*address)),
+            reason=error.strerror or str(error),
+            fix=f"stop what listens there, or choose another {option} HOST:PORT",
+        )
+        return None
 
 
 async def _follow_drain(controller: Controller, stream: WebSocketPlane) -> None:

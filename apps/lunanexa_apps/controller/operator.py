@@ -2,6 +2,7 @@
 
 from lunanexa_apps.codec import CodecError, structure, unstructure
 from lunanexa_apps.controller.authority import find_operator
+from lunanexa_apps.controller.issuing import ClusterKeys
 from lunanexa_apps.controller.journal import read_store
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.ledger import receipts_page
@@ -21,9 +22,11 @@ from lunanexa_ports.operator import Health, OperatorPlane
 class KernelOperator(OperatorPlane, Health):
     """Operators' face of the kernel."""
 
-    def __init__(self, kernel: Kernel, version: str) -> None:
+    def __init__(self, kernel: Kernel, version: str, keys: ClusterKeys | None = None) -> None:
+        """``keys``: whether they can be used is told too."""
         self._kernel = kernel
         self._version = version
+        self._keys = keys
 
     def ready(self) -> tuple[bool, tuple[str, ...]]:
         blockers = []
@@ -42,7 +45,9 @@ class KernelOperator(OperatorPlane, Health):
         return operator if isinstance(operator, Refusal) else None
 
     def warnings(self) -> tuple[str, ...]:
-        return ("lost_tail_accepted",) if self._kernel.lost_tail_accepted else ()
+        found = ("lost_tail_accepted",) if self._kernel.lost_tail_accepted else ()
+        unusable = self._keys is not None and self._keys.problem is not None
+        return (*found, "cluster_keys_unusable") if unusable else found
 
     def as_of(self) -> int | None:
         return None if self._kernel.leading else self._kernel.head.sequence
@@ -94,7 +99,7 @@ class KernelOperator(OperatorPlane, Health):
             answer = await self._ask(BeginDrain(), operator)
             if isinstance(answer, Refusal):
                 return answer
-        return {"draining": True, "in_flight": len(self._kernel.state.open)}
+        return {"draining": True, "in_flight": self._kernel.relayed}
 
     async def receipts(self, token: str | None, query: ReceiptQuery) -> JsonValue | Refusal:
         operator = self._operator(token, Role.OPERATOR, Role.AUDITOR, standby=True)

@@ -5,11 +5,11 @@ from typing import Final
 
 import trio
 
-from lunanexa_apps.codec import CodecError, structure, unstructure
+from lunanexa_apps.codec import unstructure
 from lunanexa_apps.controller.authority import find_operator
 from lunanexa_apps.controller.high_water import WRITE_MS
 from lunanexa_apps.controller.kernel import Kernel
-from lunanexa_apps.controller.unreadable import unreadable
+from lunanexa_apps.controller.unreadable import read_document
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.commands import Rebase
 from lunanexa_core.contract.recovery import PlanDocument, RecoveryDocument, RecoveryEnded, RecoveryGo
@@ -37,12 +37,9 @@ class KernelRecovery(RecoveryPlane):
         operator = find_operator(self._kernel, token, Role.OPERATOR)
         if isinstance(operator, Refusal):
             return operator
-        if not isinstance(document, dict):
-            return Refusal(outcome=Outcome.INVALID_REQUEST, message="The body must be a JSON object.")
-        try:
-            go = structure(RecoveryGo, document, closed=True)
-        except CodecError as error:
-            return unreadable(error)
+        go = read_document(RecoveryGo, document)
+        if isinstance(go, Refusal):
+            return go
         try:
             answer = await self._kernel.ask(Rebase(go.plan), operator.key)
         except PortUnavailable:

@@ -2,12 +2,17 @@
 
 from typing import Final
 
-from lunanexa_apps.installation import LOCAL_NODE, ControllerSecrets
+import attrs
+
+from lunanexa_apps.installation import ControllerSecrets
 from lunanexa_core.commands import Begin
-from lunanexa_core.ids import KeyId, NodeId, TenantId
+from lunanexa_core.identity.rotate import holds_any
+from lunanexa_core.identity.trust import Authority, SigningKey
+from lunanexa_core.ids import ClusterId, KeyId, TenantId
 from lunanexa_core.keys import ApiKey, Role, secret_digest
 from lunanexa_core.state import State
 from lunanexa_ports.errors import PortFault
+from lunanexa_ports.fleet_keys import FleetKeys
 
 LOCAL_TENANT: Final = TenantId("local")
 
@@ -36,15 +41,30 @@ def check_same_installation(state: State, begin: Begin) -> None:
     over by whoever is there."""
     if state.recovery is not None or state.holder in (None, begin.holder):
         return
-    for key in begin.keys:
-        known = state.keys.get(key.key)
-        if known is not None and known.digest != key.digest:
-            raise PortFault(
-                "this controller's secrets are not those of the controller that led the store last; copy the folder"
-                " controller/secrets from its data directory into this one's"
-            )
+    differs = any(
+        known is not None and known.digest != key.digest
+        for key, known in ((key, state.keys.get(key.key)) for key in begin.keys)
+    )
+    if differs or (state.trust is not None and not holds_any(state, begin)):
+        raise PortFault(
+            "this controller's secrets are not those of the controller that led the store last; copy the folder"
+            " controller/secrets from its data directory into this one's"
+        )
 
 
-def nodes_of(secrets: ControllerSecrets) -> tuple[tuple[NodeId, str], ...]:
-    """The node that the installation expects, and the digest of its key."""
-    return ((LOCAL_NODE, secret_digest(secrets.node_key)),)
+def first_command(secrets: ControllerSecrets, keys: FleetKeys, cluster: ClusterId, version: str) -> Begin:
+    """What this installation begins to lead with. Raises as the port does."""
+    authority, signing_key = _newest(keys)
+    begin = Begin(cluster=cluster, version=version, keys=keys_of(secrets), authority=authority, signing_key=signing_key)
+    return begin_with(begin, keys)
+
+
+def begin_with(begin: Begin, keys: FleetKeys) -> Begin:
+    """``begin`` with the cluster's keys as they are here now: a rotation exchanges them. Raises as the port does."""
+    authority, signing_key = _newest(keys)
+    return attrs.evolve(begin, authority=authority, signing_key=signing_key, held=frozenset(keys.authorities()))
+
+
+def _newest(keys: FleetKeys) -> tuple[Authority, SigningKey]:
+    authority, signer = list(keys.authorities().values())[-1], list(keys.signers().values())[-1]
+    return authority, SigningKey(key_id=signer.key_id, public_key=signer.public_key)

@@ -10,7 +10,9 @@ import trio
 from lunanexa_apps.controller.dispatch import KernelDispatch
 from lunanexa_apps.controller.fleet import KernelFleet
 from lunanexa_apps.controller.high_water import HighWater
+from lunanexa_apps.controller.identity import ControllerIdentity
 from lunanexa_apps.controller.insight import KernelInsight
+from lunanexa_apps.controller.issuing import ClusterKeys
 from lunanexa_apps.controller.janitor import run_janitor, run_reconciliation
 from lunanexa_apps.controller.journal import KernelJournal
 from lunanexa_apps.controller.kernel import Kernel
@@ -20,11 +22,14 @@ from lunanexa_apps.controller.operator import KernelOperator
 from lunanexa_apps.controller.recovery import KernelRecovery, run_high_water
 from lunanexa_apps.controller.retention import RetentionPorts, run_retention
 from lunanexa_apps.controller.snapshots import run_snapshots
+from lunanexa_apps.controller.trust import KernelTrust
 from lunanexa_apps.controller.workloads import KernelWorkloads
 from lunanexa_core.commands import Begin
 from lunanexa_core.leadership import Seat
 from lunanexa_core.policy import Policy
 from lunanexa_ports.clock import Clock
+from lunanexa_ports.credentials import Credentials
+from lunanexa_ports.fleet_keys import FleetKeys
 from lunanexa_ports.ids import IdSource
 from lunanexa_ports.journal import Journal
 from lunanexa_ports.journal_upkeep import JournalUpkeep
@@ -32,7 +37,7 @@ from lunanexa_ports.leadership import Leadership
 from lunanexa_ports.ledger_archive import LedgerArchive
 from lunanexa_ports.private_files import PrivateFiles
 from lunanexa_ports.replays import Replays
-from lunanexa_ports.signing import Signer, Verifier
+from lunanexa_ports.signing import Verifier
 from lunanexa_ports.snapshots import Snapshots
 from lunanexa_ports.workers import Workers
 
@@ -45,7 +50,11 @@ class ControllerPorts:
     leadership: Leadership
     clock: Clock
     ids: IdSource
-    signer: Signer
+    fleet_keys: FleetKeys
+    server: Credentials
+    """What the listener for nodes shows."""
+    gateway: Credentials
+    """What the gateway shows to nodes."""
     verifier: Verifier
     files: PrivateFiles
     snapshots: Snapshots
@@ -70,6 +79,7 @@ class Controller:
     insight: KernelInsight
     journal: KernelJournal
     recovery: KernelRecovery
+    trust: KernelTrust
 
 
 async def run_controller(
@@ -81,30 +91,44 @@ async def run_controller(
     *,
     seat: Seat,
     adopted_keys: Mapping[str, str] = MappingProxyType({}),
+    node_url: str | None = None,
     task_status: trio.TaskStatus[Controller] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Runs kernel, janitor and reconciliation, and ``serve`` (gateway and listeners) inside them; returns when
     ``serve`` does: the faces are closed before the kernel is. ``adopted_keys``: of engines that somebody else runs, by
-    URL."""
-    kernel = Kernel(ports.journal, ports.leadership, ports.clock, policy, seat, HighWater(ports.files), ports.snapshots)
+    URL. ``node_url``: where nodes enrol; ``None``: nowhere."""
+    kernel = Kernel(
+        ports.journal,
+        ports.leadership,
+        ports.clock,
+        policy,
+        seat,
+        HighWater(ports.files),
+        ports.snapshots,
+        ports.fleet_keys,
+    )
+    keys = ClusterKeys(kernel, ports.fleet_keys, ports.clock, ports.ids)
+    identity = ControllerIdentity(kernel, keys, ports.ids, server=ports.server, gateway=ports.gateway)
     dispatch = KernelDispatch(kernel, engine_secret, adopted_keys)
     controller = Controller(
         kernel=kernel,
         dispatch=dispatch,
-        operator=KernelOperator(kernel, begin.version),
+        operator=KernelOperator(kernel, begin.version, keys),
         fleet=KernelFleet(kernel),
         keys=KernelKeys(kernel, ports.ids, frozenset(key.key for key in begin.keys)),
-        nodes=KernelNodePlane(kernel, ports.signer, ports.verifier, engine_secret),
+        nodes=KernelNodePlane(kernel, keys, ports.verifier, engine_secret),
         workloads=KernelWorkloads(kernel, dispatch),
         insight=KernelInsight(kernel),
         journal=KernelJournal(kernel, begin.version),
         recovery=KernelRecovery(kernel),
+        trust=KernelTrust(kernel, ports.ids, ports.fleet_keys, ports.workers, node_url),
     )
     # The kernel is outermost: it ends when nobody is left who may ask it.
     async with trio.open_nursery() as around:
         await around.start(kernel.run, begin)
         async with trio.open_nursery() as nursery:
             await nursery.start(run_high_water, kernel)
+            await nursery.start(identity.run)
             await nursery.start(run_janitor, kernel)
             await nursery.start(partial(run_snapshots, kernel, ports.replays, rows=policy.snapshot_rows))
             await nursery.start(run_reconciliation, kernel, ports.ids)

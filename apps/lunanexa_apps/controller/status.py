@@ -4,11 +4,17 @@ from lunanexa_apps.codec import unstructure
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.deployment import Deployment
-from lunanexa_core.ids import AssignmentId
-from lunanexa_core.placement.roster import refusals, roster
+from lunanexa_core.events import Liveness
+from lunanexa_core.identity.certificate import VALID_MS
+from lunanexa_core.identity.enrol import good_tokens
+from lunanexa_core.identity.rotate import awaited
+from lunanexa_core.identity.token import KnownToken
+from lunanexa_core.ids import AssignmentId, NodeId
+from lunanexa_core.placement.roster import awaited_places, refusals, roster
 from lunanexa_core.placement.standing import late_if_frozen, view_of
 from lunanexa_core.routing.routable import routable_replicas, why_not_routable
 from lunanexa_core.southbound.heartbeat import ReplicaReport
+from lunanexa_core.southbound.skew import SKEW_WARN_MS, is_far_off
 from lunanexa_core.state import Node, Totals
 from lunanexa_core.workload import Receipt
 
@@ -17,7 +23,7 @@ _RECEIPTS = 10
 
 def status_document(kernel: Kernel, version: str) -> JsonValue:
     """What is, at this instant. Ages are milliseconds by the controller's own clock."""
-    state = kernel.state
+    state, tokens = kernel.state, good_tokens(kernel.state, kernel.now())
     totals = Totals()
     for tenant in state.totals.values():
         totals = Totals(
@@ -39,7 +45,7 @@ def status_document(kernel: Kernel, version: str) -> JsonValue:
         "recovering": unstructure(state.recovery or ()),
         "store_ok": kernel.store_ok,
         "alerts": _alerts(kernel),
-        "nodes": [node_status(kernel, node) for _, node in sorted(state.nodes.items())],
+        "nodes": [node_status(kernel, node, tokens.get(name)) for name, node in sorted(state.nodes.items())],
         "deployments": [deployment_status(kernel, deployment) for _, deployment in sorted(state.deployments.items())],
         "usage": {
             "requests": totals.requests,
@@ -63,9 +69,43 @@ def _alerts(kernel: Kernel) -> list[JsonValue]:
             " is re-placed; drain those that are dead"
         )
         alerts.append({"code": "evictions_frozen", "message": message})
+    alerts += _identity_alerts(kernel)
+    off = [
+        name
+        for name, reading in sorted(kernel.observed.nodes.items())
+        if is_far_off(reading.heartbeat.skew_ms, reading.heartbeat.skew_error_ms)
+    ]
+    if off:
+        message = (
+            f"the clocks of {', '.join(off)} and of this controller differ by more than {SKEW_WARN_MS // 1_000} s: set"
+            " them by NTP (lunanexa node list)"
+        )
+        alerts.append({"code": "clock_skew", "message": message})
     if kernel.replay_differs:
         message = "the running state is not what its journal says: see replay_differs in the controller's log"
         alerts.append({"code": "replay_differs", "message": message})
+    return alerts
+
+
+def _identity_alerts(kernel: Kernel) -> list[JsonValue]:
+    state, wall_ms = kernel.state, kernel.now().wall_ms
+    alerts: list[JsonValue] = []
+    lost = [name for name in awaited(state, kernel.observed) if state.nodes[name].liveness is Liveness.LOST]
+    if lost:
+        message = (
+            f"the rotation of trust waits for {', '.join(lost)}, of which nothing is heard: bring them back, or shut"
+            " them out with lunanexa node revoke"
+        )
+        alerts.append({"code": "rotation_waits", "message": message})
+    late = [
+        name
+        for name, node in sorted(state.nodes.items())
+        if node.liveness is Liveness.READY and node.certificates
+        if node.certificates[-1].not_after_wall_ms - wall_ms < VALID_MS // 4
+    ]
+    if late:
+        message = f"the certificates of {', '.join(late)} were not renewed in time: see the logs of their agents"
+        alerts.append({"code": "certificates_not_renewed", "message": message})
     return alerts
 
 
@@ -92,17 +132,31 @@ def receipt_document(receipt: Receipt) -> dict[str, JsonValue]:
     }
 
 
-def node_status(kernel: Kernel, node: Node) -> dict[str, JsonValue]:
-    """One node."""
-    reading = kernel.observed.nodes.get(node.node)
+def node_status(kernel: Kernel, node: Node, token: KnownToken | None) -> dict[str, JsonValue]:
+    """One node, with the token by which it may enrol."""
+    reading, wall_ms = kernel.observed.nodes.get(node.node), kernel.now().wall_ms
     heartbeat = None if reading is None else reading.heartbeat
+    newest = node.certificates[-1] if node.certificates else None
     return {
         "node": node.node,
         "state": node.liveness.value,
         "directive": node.directive.value,
         "reason": node.directive_reason,
+        "within_ms": node.directive_within_ms,
         "retired": node.retired,
+        "revoked": node.revoked,
         "enrolled": node.public_key is not None,
+        "enrolled_wall_ms": node.enrolled_wall_ms,
+        "token_expires_in_ms": None if token is None else token.expires_wall_ms - wall_ms,
+        "certificate": None
+        if newest is None
+        else {
+            "serial": newest.serial,
+            "issuer": newest.issuer,
+            "expires_in_ms": newest.not_after_wall_ms - wall_ms,
+        },
+        "data_address": node.data_address,
+        "trust_version": None if heartbeat is None else heartbeat.trust_version,
         "boot": node.boot,
         "generation": node.generation,
         "agent_version": node.agent_version,
@@ -111,6 +165,8 @@ def node_status(kernel: Kernel, node: Node) -> dict[str, JsonValue]:
         "total_mib": None if heartbeat is None else heartbeat.total_mib,
         "document_refusal": None if heartbeat is None else heartbeat.document_refusal,
         "refused": [] if heartbeat is None else unstructure(heartbeat.refused),
+        "skew_ms": None if heartbeat is None else heartbeat.skew_ms,
+        "skew_error_ms": None if heartbeat is None else heartbeat.skew_error_ms,
     }
 
 
@@ -122,8 +178,8 @@ def deployment_status(kernel: Kernel, deployment: Deployment) -> dict[str, JsonV
     queue = observed.queues.get(spec.deployment)
     own = [key for key, assignment in sorted(state.assignments.items()) if assignment.deployment == spec.deployment]
     placement: dict[str, JsonValue] = {}
-    view = view_of(state, observed, kernel.policy, now)
-    if roster(view, deployment, [state.assignments[name] for name in own]).open:
+    view, assigned = view_of(state, observed, kernel.policy, now), [state.assignments[name] for name in own]
+    if roster(view, deployment, assigned).open:
         placement = {
             node: [reason.value for reason in reasons] for node, reasons in refusals(state, deployment).items()
         }
@@ -143,6 +199,8 @@ def deployment_status(kernel: Kernel, deployment: Deployment) -> dict[str, JsonV
         },
         "replicas_wanted": spec.replicas,
         "not_placed": placement,
+        "exclusive": spec.exclusive,
+        "awaited_places": unstructure(awaited_places(view, deployment, assigned)),
         "replicas": [_replica(kernel, assignment_id) for assignment_id in own],
     }
 
@@ -169,7 +227,16 @@ def _replica(kernel: Kernel, assignment_id: AssignmentId) -> JsonValue:
     report = kernel.state.replicas.get(assignment_id)
     if report is not None:
         document |= _reported(kernel, report)
+    else:
+        document["state"] = _unstarted(kernel, assignment_id, assignment.node) or document["state"]
     return document
+
+
+def _unstarted(kernel: Kernel, name: AssignmentId, node: NodeId) -> str | None:
+    """Where a replica is of which its node has started nothing yet."""
+    reading = kernel.observed.nodes.get(node)
+    unstarted = () if reading is None else reading.heartbeat.unstarted
+    return next((one.state.value for one in unstarted if one.assignment == name), None)
 
 
 def _reported(kernel: Kernel, report: ReplicaReport) -> dict[str, JsonValue]:

@@ -1,7 +1,22 @@
-"""A body that is no document of ours, as its sender is told."""
+"""Documents that operators and nodes send, and what the sender of one that is none of ours is told."""
 
-from lunanexa_apps.codec import CodecError
+from typing import TypeVar
+
+from lunanexa_apps.codec import CodecError, structure
+from lunanexa_core.canonical import JsonValue
 from lunanexa_core.outcomes import Outcome, Refusal
+
+T = TypeVar("T")
+
+
+def read_document(kind: type[T], document: JsonValue) -> T | Refusal:
+    """What an operator asks for; a member that is not known is refused."""
+    if not isinstance(document, dict):
+        return Refusal(outcome=Outcome.INVALID_REQUEST, message="The body must be a JSON object.")
+    try:
+        return structure(kind, document, closed=True)
+    except CodecError as error:
+        return unreadable(error)
 
 
 def unreadable(error: CodecError) -> Refusal:

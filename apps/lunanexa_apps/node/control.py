@@ -1,4 +1,4 @@
-"""The node plane from the node's side: three verbs over HTTP, bodies as they are signed."""
+"""The node plane from the node's side: its verbs over HTTP and mutual TLS, bodies as they are signed."""
 
 import json
 from functools import partial
@@ -11,54 +11,87 @@ from lunanexa_apps.codec import CodecError, decode, encode
 from lunanexa_apps.node.circle import Circle
 from lunanexa_apps.node.settings import NodeSettings
 from lunanexa_core.drivers.specification import EngineAddress
+from lunanexa_core.identity.names import Party, any_of
+from lunanexa_core.ids import ClusterId
 from lunanexa_core.outcomes import Outcome
 from lunanexa_core.southbound.documents import SignedDocument
-from lunanexa_core.southbound.heartbeat import Enrolled, Enrolment, Heartbeat, HeartbeatAnswer
+from lunanexa_core.southbound.enrolment import Authorities, Challenge, Enrolled, Enrolment, Renewal
+from lunanexa_core.southbound.heartbeat import Heartbeat, HeartbeatAnswer
 from lunanexa_ports.errors import PortFault, PortUnavailable
-from lunanexa_ports.http_client import Headers, HttpClient, HttpRequest
+from lunanexa_ports.http_client import Headers, HttpClient, HttpRequest, TlsPeer
 from lunanexa_ports.signing import Signer
 
 KEY_ID: Final = b"x-lunanexa-key-id"
 SIGNATURE: Final = b"x-lunanexa-signature"
+SERVER_NAME: Final = "node-plane.lunanexa"
 MAX_ANSWER_BYTES: Final = 4 << 20
 CONNECT_MS: Final = 5_000
+_PREFIX: Final = "/node/v1"
+_ANYBODY: Final = TlsPeer(identity=None, server_name=SERVER_NAME, anonymous=True)
 T = TypeVar("T")
 
 
 @attrs.frozen
 class ControlRefusal:
-    """The controller answered, and says no. ``code`` is its outcome's, where the answer has one."""
+    """The controller answered, and says no. ``code`` and ``message`` are its error's, where the answer has one."""
 
     status: int
     code: str | None
+    message: str | None = None
+
+    def __str__(self) -> str:
+        return " ".join(str(part) for part in (self.status, self.code, self.message) if part is not None)
 
     @property
-    def unknown_node(self) -> bool:
-        """Whether enrolling (again) may mend it: the controller does not know this node's signing key."""
-        return self.status in (403, 404) and self.code != Outcome.NODE_RETIRED.value
+    def stranger(self) -> bool:
+        """Whether the controller does not take this node for one of its own: its certificate, or all of it."""
+        return self.status in (401, 403, 404) and self.code != Outcome.NODE_RETIRED.value
+
+
+@attrs.frozen(kw_only=True)
+class _Question:
+    method: str
+    target: str
+    tls: TlsPeer
+    document: SignedDocument | None = None
+    wait_ms: int = 0
 
 
 class ControlChannel:
     """One node's way to the controller that leads. Every verb asks each of them at most once. It raises
-    ``PortUnavailable`` when the last one can't be reached, ``PortFault`` when what answers speaks another language."""
+    ``PortUnavailable`` when the last one can't be reached, ``PortFault`` when what answers speaks another language.
+
+    ``cluster`` is whose controllers must answer; nothing but :meth:`authorities` is asked before it is known."""
 
     def __init__(self, http: HttpClient, signer: Signer, settings: NodeSettings) -> None:
+        self.cluster: ClusterId | None = None
         self._http = http
         self._signer = signer
         self._settings = settings
         self._circle = Circle(settings.controllers)
 
-    async def enrol(self) -> Enrolled | ControlRefusal:
-        """Introduces this node's signing key; idempotent."""
-        enrolment = Enrolment(
-            node=self._settings.node, public_key=self._signer.public_key, agent_version=self._settings.version
-        )
-        answer = await self._exchange("POST", "enrol", self._signer.sign(encode(enrolment)))
-        return answer.decoded(Enrolled) if answer.status == 200 else answer.refusal()
+    async def authorities(self) -> Authorities | ControlRefusal:
+        """What whoever answers there says of itself."""
+        answer = await self._ask(_Question(method="GET", target=f"{_PREFIX}/authorities", tls=_ANYBODY))
+        return answer.decoded(Authorities) if answer.status == 200 else answer.refusal()
+
+    async def enrol(self, enrolment: Enrolment) -> Enrolled | ControlRefusal:
+        """Introduces this node's signing key. The server is verified; nothing of ours is shown but the token."""
+        return await self._admitted("enrol", encode(enrolment), anonymous=True)
+
+    async def challenge(self) -> Challenge | ControlRefusal:
+        """What a renewal without a certificate must answer."""
+        answer = await self._ask(self._question("POST", "challenge", anonymous=True))
+        return answer.decoded(Challenge) if answer.status == 200 else answer.refusal()
+
+    async def renew(self, renewal: Renewal) -> Enrolled | ControlRefusal:
+        """Without a certificate if it answers a challenge."""
+        return await self._admitted("renew", encode(renewal), anonymous=renewal.challenge is not None)
 
     async def heartbeat(self, heartbeat: Heartbeat) -> HeartbeatAnswer | ControlRefusal:
         """Reports; the answer must be to this very heartbeat."""
-        answer = await self._exchange("PUT", "heartbeat", self._signer.sign(encode(heartbeat)))
+        signed = self._signer.sign(encode(heartbeat))
+        answer = await self._ask(self._question("PUT", "heartbeat", signed))
         if answer.status != 200:
             return answer.refusal()
         word = answer.decoded(HeartbeatAnswer)
@@ -66,10 +99,14 @@ class ControlChannel:
             raise PortFault("the controller answered another heartbeat")
         return word
 
-    async def desired(self, after: tuple[int, int]) -> SignedDocument | ControlRefusal | None:
-        """The next document after ``after`` = (epoch, generation); ``None`` when there was none for a while."""
-        target = f"desired?after={after[0]}.{after[1]}&wait_ms={self._settings.desired_wait_ms}"
-        answer = await self._exchange("GET", target, wait_ms=self._settings.desired_wait_ms)
+    async def desired(
+        self, after: tuple[int, int], wait_ms: int | None = None
+    ) -> SignedDocument | ControlRefusal | None:
+        """The next document after ``after`` = (epoch, generation); ``None`` when there was none within ``wait_ms``
+        (by default as the settings say)."""
+        wait_ms = self._settings.desired_wait_ms if wait_ms is None else wait_ms
+        target = f"desired?after={after[0]}.{after[1]}&wait_ms={wait_ms}"
+        answer = await self._ask(self._question("GET", target, wait_ms=wait_ms))
         match answer.status:
             case 200:
                 return answer.document()
@@ -78,35 +115,53 @@ class ControlChannel:
             case _:
                 return answer.refusal()
 
-    async def _exchange(
-        self, method: str, verb: str, document: SignedDocument | None = None, *, wait_ms: int = 0
-    ) -> "_Answer":
-        return await self._circle.ask(
-            partial(self._ask_one, method, verb, document, wait_ms), lambda answer: answer.elsewhere
+    async def _admitted(self, verb: str, payload: bytes, *, anonymous: bool) -> Enrolled | ControlRefusal:
+        answer = await self._ask(self._question("POST", verb, self._signer.sign(payload), anonymous=anonymous))
+        return answer.decoded(Enrolled) if answer.status == 200 else answer.refusal()
+
+    def _question(
+        self,
+        method: str,
+        verb: str,
+        document: SignedDocument | None = None,
+        *,
+        wait_ms: int = 0,
+        anonymous: bool = False,
+    ) -> _Question:
+        assert self.cluster is not None, "nobody is trusted yet"
+        server = any_of(self.cluster, Party.CONTROLLER)
+        return _Question(
+            method=method,
+            target=f"{_PREFIX}/{self._settings.node}/{verb}",
+            tls=TlsPeer(identity=server, server_name=SERVER_NAME, anonymous=anonymous),
+            document=document,
+            wait_ms=wait_ms,
         )
 
-    async def _ask_one(
-        self, method: str, verb: str, document: SignedDocument | None, wait_ms: int, controller: EngineAddress
-    ) -> "_Answer":
-        headers: list[tuple[bytes, bytes]] = [(b"authorization", f"Bearer {self._settings.bearer}".encode())]
-        if document is not None:
-            headers += [
+    async def _ask(self, question: _Question) -> "_Answer":
+        return await self._circle.ask(partial(self._ask_one, question), lambda answer: answer.elsewhere)
+
+    async def _ask_one(self, question: _Question, controller: EngineAddress) -> "_Answer":
+        headers: Headers = ()
+        if question.document is not None:
+            headers = (
                 (b"content-type", b"application/json"),
-                (KEY_ID, document.key_id.encode()),
-                (SIGNATURE, document.signature.hex().encode()),
-            ]
+                (KEY_ID, question.document.key_id.encode()),
+                (SIGNATURE, question.document.signature.hex().encode()),
+            )
         try_ms = self._settings.try_ms
         request = HttpRequest(
-            method=method,
+            method=question.method,
             host=controller.host,
             port=controller.port,
-            target=f"/node/v1/{self._settings.node}/{verb}",
-            headers=tuple(headers),
-            body=b"" if document is None else document.payload,
+            target=question.target,
+            headers=headers,
+            body=b"" if question.document is None else question.document.payload,
             connect_timeout_ms=min(CONNECT_MS, try_ms),
-            head_timeout_ms=wait_ms + try_ms,
+            head_timeout_ms=question.wait_ms + try_ms,
+            tls=question.tls,
         )
-        with trio.move_on_after((wait_ms + 2 * try_ms) / 1_000):
+        with trio.move_on_after((question.wait_ms + 2 * try_ms) / 1_000):
             async with self._http.exchange(request) as response:
                 return _Answer(response.status, response.headers, await response.read(MAX_ANSWER_BYTES))
         raise PortUnavailable("the controller's answer did not end in time")
@@ -140,7 +195,10 @@ class _Answer:
 
     def refusal(self) -> ControlRefusal:
         try:
-            code = json.loads(self.body)["error"]["code"]
-        except (ValueError, KeyError, TypeError):
-            code = None
-        return ControlRefusal(self.status, code if isinstance(code, str) else None)
+            error = json.loads(self.body)["error"]
+            code, message = error["code"], error.get("message")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            code = message = None
+        return ControlRefusal(
+            self.status, code if isinstance(code, str) else None, message if isinstance(message, str) else None
+        )

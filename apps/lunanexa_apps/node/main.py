@@ -5,69 +5,106 @@ grace. When its supervisor ends, the agent ends at once and leaves the engines r
 finds them by their recorded identity.
 """
 
-import argparse
 import os
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import Final
 
 import attrs
+import click
 import structlog
 import trio
 
 from lunanexa_adapters.children.supervisor import wait_supervisor_gone
+from lunanexa_adapters.crypto.credentials import TlsCredentials
 from lunanexa_adapters.crypto.signing import Ed25519Signer, Ed25519Verifier
+from lunanexa_adapters.data_door.serve import serve_data_door
 from lunanexa_adapters.files.atomic import make_directory
-from lunanexa_adapters.files.lock import describe_holder
+from lunanexa_adapters.files.lock import LockOutcome, describe_holder, holder_of
 from lunanexa_adapters.files.private_files import LocalPrivateFiles
 from lunanexa_adapters.http_client.http_client import H11HttpClient
+from lunanexa_adapters.http_server.listeners import open_listeners
+from lunanexa_adapters.machine.addresses import address_towards, why_not_listen
+from lunanexa_adapters.machine.devices import find_devices
 from lunanexa_adapters.processes.processes import LinuxProcesses
-from lunanexa_adapters.sqlite.node_store import open_sqlite_node_store
+from lunanexa_adapters.sqlite.node_store import open_sqlite_node_store, read_sqlite_node_store
 from lunanexa_adapters.system.clock import SystemClock
 from lunanexa_adapters.system.ids import SystemIds
 from lunanexa_adapters.system.memory import SystemMemory
 from lunanexa_apps.daemon import MISCONFIGURED, follow_supervisor, leaves, refuse_held, start_logging
-from lunanexa_apps.installation import NODE_ADOPTED_KEYS, NODE_LOCK, read_adopted_keys, read_controller_key
-from lunanexa_apps.node.service import run_node_agent
-from lunanexa_apps.node.settings import HEARTBEAT_MS, NodePorts, NodeSettings, Shutdown
-from lunanexa_core.drivers.specification import EngineAddress, parse_engine_url
-from lunanexa_core.ids import NodeId, is_identifier
-from lunanexa_ports.errors import PortError, PortFault
+from lunanexa_apps.installation import NODE_ADOPTED_KEYS, NODE_LOCK, read_adopted_keys
+from lunanexa_apps.node.cli.checks import check_config_command, doctor_command
+from lunanexa_apps.node.cli.enroll import command as enroll_command
+from lunanexa_apps.node.cli.run import command as run_command
+from lunanexa_apps.node.cli.tools import NodeTools, RunOrder, admission_of
+from lunanexa_apps.node.doctor import Instruments
+from lunanexa_apps.node.folder import NodeFolder
+from lunanexa_apps.node.identity import read_identity
+from lunanexa_apps.node.plan import AgentPlan, Misfit, plan_agent
+from lunanexa_apps.node.service import NodeAgent, run_node_agent
+from lunanexa_apps.node.settings import NodePorts, NodeSettings, Shutdown
+from lunanexa_apps.node.token_file import TokenFile
+from lunanexa_apps.setting_kinds import HostPort
+from lunanexa_core.drivers.specification import EngineAddress
+from lunanexa_ports.errors import PortError, PortFault, PortUnavailable
 from lunanexa_ports.private_files import LockHeld
 
 _log = structlog.get_logger()
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_TRY_AGAIN = 1
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+_TRY_AGAIN: Final = 1
+_STORE: Final = "node.sqlite3"
+_CLOSE_S: Final = 5.0
 
 
-@attrs.frozen(kw_only=True)
-class _Options:
-    data_dir: Path
-    controllers: tuple[EngineAddress, ...]
-    node: NodeId
-    heartbeat_ms: int
-    log_format: str
-    verbose: bool
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="lunanexa", prog_name="lunanexa-node", message="%(prog)s %(version)s")
+def program() -> None:
+    """The node agent of one GPU machine.
 
-    @property
-    def folder(self) -> Path:
-        return self.data_dir / "node"
+    `enroll` makes the machine a node of a cluster, `run` follows its controller.
+    """
+
+
+for one in (enroll_command, run_command, check_config_command, doctor_command):
+    program.add_command(one)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _read_options(sys.argv[1:] if arguments is None else arguments)
-    start_logging(options.log_format, verbose=options.verbose)
-    holder = describe_holder("lunanexa-node", f"at {SystemClock().now().wall_ms // 1000}")
+    tools = NodeTools(
+        run=trio.run,
+        version=version("lunanexa"),
+        serve=_serve,
+        lock=_lock,
+        open_ports=_open_ports,
+        look=_look,
+        token_file=_token_file,
+        address_towards=_address_towards,
+        why_not_listen=_why_not_listen,
+        start_logging=lambda log_format, verbose: start_logging(log_format, verbose=verbose),
+    )
+    program.main(arguments if arguments is None else list(arguments), "lunanexa-node", obj=tools)
+    raise AssertionError("a click program ends itself")
+
+
+# --- the agent ---
+
+
+def _serve(order: RunOrder) -> int:
+    start_logging(order.log_format, verbose=order.verbose)
     status = MISCONFIGURED
     try:
-        lock = LocalPrivateFiles(options.data_dir).lock(NODE_LOCK, holder)
+        lock = _lock(order.data_dir)
         if isinstance(lock, LockHeld):
             return refuse_held(lock)
         with lock:
-            return trio.run(_run, options)
+            return trio.run(_run, order)
     except* PortError as group:
         faults = leaves(group)
         for error in faults:
@@ -77,43 +114,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
-async def _run(options: _Options) -> int:
-    folder, clock = options.folder, SystemClock()
-    for name in ("secrets", "intents", "logs"):
-        make_directory(folder / name)
-    files = LocalPrivateFiles(options.data_dir)
-    bearer, adopted_keys = read_controller_key(files), read_adopted_keys(files, NODE_ADOPTED_KEYS)
+async def _run(order: RunOrder) -> int:
     shutdown = Shutdown()
     with trio.open_signal_receiver(*_SIGNALS) as signals:
-        async with open_sqlite_node_store(folder / "node.sqlite3") as store, trio.open_nursery() as nursery:
-            http = H11HttpClient()
-            processes = LinuxProcesses(intents=folder / "intents", logs=folder / "logs")
-            ports = NodePorts(
-                http=http,
-                clock=clock,
-                ids=SystemIds(clock),
-                store=store,
-                processes=processes,
-                memory=SystemMemory(),
-                signer=Ed25519Signer.load_or_create(folder / "secrets" / "node.key"),
-                verifier=Ed25519Verifier(),
-            )
+        async with _open_world(order.data_dir) as world, trio.open_nursery() as nursery:
+            plan = plan_agent(order.told, await read_identity(world.ports.store), _address_towards)
+            if isinstance(plan, Misfit):
+                raise PortFault(f"{plan.field}: {plan.problem}; {plan.fix}")
             settings = NodeSettings(
-                node=options.node,
+                node=plan.node,
                 version=version("lunanexa"),
-                controllers=options.controllers,
-                bearer=bearer,
-                adopted_keys=adopted_keys,
-                working_directory=str(folder),
-                heartbeat_ms=options.heartbeat_ms,
+                controllers=plan.controllers,
+                adopted_keys=read_adopted_keys(LocalPrivateFiles(Path(order.data_dir)), NODE_ADOPTED_KEYS),
+                working_directory=str(world.folder),
+                heartbeat_ms=order.heartbeat_ms,
             )
+            admission = admission_of(order.told, order.token_file, plan.data_address)
             nursery.start_soon(_obey_signals, signals, shutdown)
             nursery.start_soon(follow_supervisor, partial(wait_supervisor_gone, os.environ), nursery.cancel_scope)
-            nursery.start_soon(processes.logs.keep_capped)
-            await run_node_agent(ports, settings, shutdown)
-            await http.aclose()
-            nursery.cancel_scope.cancel("the agent has stopped")
+            nursery.start_soon(world.processes.logs.keep_capped)
+
+            async def live(*, task_status: trio.TaskStatus[NodeAgent]) -> None:
+                await run_node_agent(world.ports, settings, shutdown, admission=admission, task_status=task_status)
+                nursery.cancel_scope.cancel("the agent has stopped")
+
+            # Before the agent: one that can't be reached where it should be must not say that it serves.
+            listeners = await _open_door(plan)
+            agent = await nursery.start(live)
+            if listeners:
+                nursery.start_soon(serve_data_door, listeners, agent.door, world.credentials)
     return 0
+
+
+async def _open_door(plan: AgentPlan) -> Sequence[trio.SocketListener]:
+    if plan.data_listen is None:
+        return ()
+    _log.info("data_listener", listen=str(plan.data_listen), address=str(plan.data_address))
+    try:
+        return await open_listeners(plan.data_listen.host, plan.data_listen.port)
+    except OSError as error:
+        raise PortUnavailable(f"--data-listen: {plan.data_listen} can't be had: {error.strerror or error}") from error
 
 
 async def _obey_signals(signals: AsyncIterator[int], shutdown: Shutdown) -> None:
@@ -122,41 +162,113 @@ async def _obey_signals(signals: AsyncIterator[int], shutdown: Shutdown) -> None
         shutdown.ask()
 
 
-def _read_options(arguments: Sequence[str]) -> _Options:
-    parser = argparse.ArgumentParser("lunanexa-node", description="The node agent of one GPU machine.")
-    run = parser.add_subparsers(dest="command", required=True).add_parser("run", help="follow a controller")
-    run.add_argument("--data-dir", type=Path, required=True, metavar="DIR", help="where its state lies")
-    run.add_argument(
-        "--controller",
-        action="append",
-        required=True,
-        metavar="URL",
-        help="http://HOST:PORT; again for others of the same service: the one that leads is found",
-    )
-    run.add_argument("--node", required=True, metavar="NAME", help="this node's id")
-    run.add_argument("--heartbeat-ms", type=int, default=HEARTBEAT_MS, metavar="MS", help=f"default {HEARTBEAT_MS}")
-    run.add_argument("--log-format", choices=("auto", "json", "human"), default="auto")
-    run.add_argument("-v", "--verbose", action="store_true", help="log debug messages too")
-    found = parser.parse_args(arguments)
-    controllers = []
-    for url in found.controller:
-        controller = parse_engine_url(url)
-        if controller is None:
-            run.error(f"--controller: {url!r} is not http://HOST:PORT")
-        if controller not in controllers:
-            controllers.append(controller)
-    if not is_identifier(found.node):
-        run.error("--node: a node id has ASCII letters, digits and -_.: only, 256 at most")
-    if not 100 <= found.heartbeat_ms <= 60_000:
-        run.error("--heartbeat-ms: must be 100 to 60000")
-    return _Options(
-        data_dir=found.data_dir,
-        controllers=tuple(controllers),
-        node=NodeId(found.node),
-        heartbeat_ms=found.heartbeat_ms,
-        log_format=found.log_format,
-        verbose=found.verbose,
-    )
+# --- adapters ---
+
+
+@attrs.frozen(kw_only=True)
+class _World:
+    ports: NodePorts
+    processes: LinuxProcesses
+    credentials: TlsCredentials
+    folder: Path
+
+
+@asynccontextmanager
+async def _open_world(data_dir: str) -> AsyncIterator[_World]:
+    folder, clock = Path(data_dir) / "node", SystemClock()
+    for name in ("secrets", "intents", "logs", "identity"):
+        make_directory(folder / name)
+    credentials = TlsCredentials(folder / "identity")
+    async with open_sqlite_node_store(folder / _STORE) as store:
+        http, control = H11HttpClient(), H11HttpClient(credentials=credentials)
+        processes = LinuxProcesses(intents=folder / "intents", logs=folder / "logs")
+        ports = NodePorts(
+            http=http,
+            control=control,
+            credentials=credentials,
+            clock=clock,
+            ids=SystemIds(clock),
+            store=store,
+            processes=processes,
+            memory=SystemMemory(),
+            signer=Ed25519Signer.load_or_create(folder / "secrets" / "node.key"),
+            verifier=Ed25519Verifier(),
+        )
+        try:
+            yield _World(ports=ports, processes=processes, credentials=credentials, folder=folder)
+        finally:
+            with trio.move_on_after(_CLOSE_S, shield=True):
+                await http.aclose()
+                await control.aclose()
+
+
+@asynccontextmanager
+async def _open_ports(data_dir: str) -> AsyncIterator[NodePorts]:
+    async with _open_world(data_dir) as world:
+        yield world.ports
+
+
+@asynccontextmanager
+async def _look(data_dir: str) -> AsyncIterator[tuple[NodeFolder, Instruments]]:
+    place = Path(data_dir)
+    folder, clock = place / "node", SystemClock()
+    credentials = TlsCredentials(folder / "identity")
+    key = folder / "secrets" / "node.key"
+    control = H11HttpClient(credentials=credentials)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(control.aclose)
+        kept = (folder / _STORE).is_file()
+        seen = NodeFolder(
+            place=str(place),
+            store=await stack.enter_async_context(read_sqlite_node_store(folder / _STORE)) if kept else None,
+            credentials=credentials,
+            holder=holder_of(place / NODE_LOCK),
+            open_to_others=_open_to_others(folder),
+            free_mib=_free_mib(place),
+        )
+        instruments = Instruments(
+            clock=clock,
+            memory=SystemMemory(),
+            control=control,
+            signer=Ed25519Signer.load_or_create(key) if key.is_file() else None,
+            find_devices=find_devices,
+            address_towards=_address_towards,
+            why_not_listen=_why_not_listen,
+        )
+        yield seen, instruments
+
+
+def _lock(data_dir: str) -> LockOutcome:
+    started = datetime.fromtimestamp(SystemClock().now().wall_ms // 1_000, UTC)
+    holder = describe_holder("lunanexa-node", started.strftime("%Y-%m-%d %H:%M:%S UTC"))
+    return LocalPrivateFiles(Path(data_dir)).lock(NODE_LOCK, holder)
+
+
+def _token_file(path: str) -> TokenFile:
+    absolute = Path(path).absolute()
+    return TokenFile(LocalPrivateFiles(absolute.parent), absolute.name)
+
+
+def _address_towards(controller: EngineAddress) -> str | None:
+    return address_towards(controller.host, controller.port)
+
+
+def _why_not_listen(place: HostPort) -> str | None:
+    return why_not_listen(place.host, place.port)
+
+
+def _open_to_others(folder: Path) -> tuple[str, ...]:
+    """Of what nobody else may read."""
+    secret = [folder / "secrets", folder / "identity"]
+    secret += [path for place in secret if place.is_dir() for path in place.iterdir()]
+    return tuple(str(path) for path in secret if path.exists() and path.stat().st_mode & 0o077)
+
+
+def _free_mib(place: Path) -> int | None:
+    try:
+        return shutil.disk_usage(place).free >> 20
+    except OSError:
+        return None
 
 
 if __name__ == "__main__":

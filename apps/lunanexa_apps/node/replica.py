@@ -8,25 +8,29 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
-import attrs
 import structlog
 import trio
 
 from lunanexa_apps.codec import encode
+from lunanexa_apps.node.cut_off import end_in_time
 from lunanexa_apps.node.launch import find_address, launch_order, log_name, new_start_id
+from lunanexa_apps.node.lease import LeaseKeeper
+from lunanexa_apps.node.probing import Probing
 from lunanexa_apps.node.pulse import Pulse
 from lunanexa_apps.node.report import describe, same_report
 from lunanexa_apps.node.room import see_memory, yet_to_take_mib
 from lunanexa_apps.node.settings import NodePorts, NodeSettings
-from lunanexa_apps.node.sight import Readings, Sight, fresh_readings
-from lunanexa_core.drivers.catalog import DRIVERS
+from lunanexa_apps.node.sight import Readings, fresh_readings
 from lunanexa_core.drivers.driver import LaunchRefusal
 from lunanexa_core.ids import StartId
 from lunanexa_core.lifecycle.observations import (
     Action,
+    CutOff,
     Exited,
     GroupGone,
     LaunchFailed,
+    LeaseAwaited,
+    LeaseGranted,
     MemorySeen,
     NotPrepared,
     Observation,
@@ -44,11 +48,8 @@ from lunanexa_ports.errors import PortError, PortUnavailable
 from lunanexa_ports.processes import ManagedProcess, ProcessExit, SpawnFailed
 
 LOG_LINES: Final = 20
-_FIRST_PROBE_S: Final = 0.05
-_DRAIN_PROBE_S: Final = 0.2
 _STORE_RETRY_S: Final = 0.5
 _MEMORY_LOOK_S: Final = 0.5
-_PROBED_STATES: Final = (ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING)
 _log = structlog.get_logger()
 
 
@@ -57,8 +58,8 @@ class ReplicaOwner:
     would read differently; ``promised_mib`` tells what other starts have yet to take of this machine's memory."""
 
     def __init__(
-        self, ports: NodePorts, settings: NodeSettings, first: Step, process: ManagedProcess | None,
-        changed: Callable[[], None], promised_mib: Callable[[], int],
+        self, ports: NodePorts, settings: NodeSettings, lease: LeaseKeeper, first: Step,
+        process: ManagedProcess | None, changed: Callable[[], None], promised_mib: Callable[[], int],
     ) -> None:  # fmt: skip
         self.record = first.record
         self.looked = trio.Event()
@@ -66,6 +67,7 @@ class ReplicaOwner:
         self._first = first
         self._ports = ports
         self._settings = settings
+        self._lease = lease
         self._changed = changed
         self._promised_mib = promised_mib
         self._rules = rules_for(first.record.assignment)
@@ -74,7 +76,7 @@ class ReplicaOwner:
         self._readings: Readings | None = None
         self._inbox: deque[Observation] = deque()
         self._arrived = Pulse()
-        self._probing: tuple[StartId, trio.CancelScope] | None = None
+        self._probing = Probing(ports, settings, self._rules, self._post, lambda: self.record.state)
 
     def stop(self, *, hurry: bool = False, drain_ms: int | None = None) -> None:
         """Asks for the end of the replica; asking again may only make it sooner."""
@@ -90,13 +92,27 @@ class ReplicaOwner:
         """What this start was let in for and does not hold yet."""
         return yet_to_take_mib(self.record, self._rules, self._process)
 
+    @property
+    def outlives_no_lease(self) -> bool:
+        """Whether it must end some time after the lease has lapsed."""
+        return self._rules.cut_off_keep_ms is not None
+
     async def run(self) -> None:
         """Returns when the replica is absent and no record of it is left."""
+        unwatch = self._lease.watch(self._arrived.set)
+        try:
+            await self._run()
+        finally:
+            unwatch()
+
+    async def _run(self) -> None:
         async with trio.open_nursery() as nursery:
+            if self._rules.cut_off_keep_ms is not None:
+                nursery.start_soon(self._end_when_cut_off, self._rules.cut_off_keep_ms)
             if self._process is not None and self.record.start is not None:
                 nursery.start_soon(self._watch, self.record.start, self._process)
             await self._take(self._first, nursery)
-            if self._probing is None:
+            if not self._probing.running:
                 self.looked.set()
             while self.record.state is not ReplicaState.ABSENT:
                 observation = await self._next()
@@ -116,6 +132,8 @@ class ReplicaOwner:
 
     async def _next(self) -> Observation:
         while not self._inbox:
+            if self.record.state is ReplicaState.AWAITING_LEASE and self._may_start():
+                return LeaseGranted()
             wake_ms = next_wake_ms(self.record, self._rules)
             wait_s = float("inf") if wake_ms is None else (wake_ms - self._now_ms()) / 1_000
             if wait_s <= 0:
@@ -147,7 +165,7 @@ class ReplicaOwner:
         for action in taken.actions:
             for observation in await self._act(action, nursery):
                 await self._see(observation, nursery)
-        self._keep_probing(nursery)
+        self._probing.keep(nursery, self.record, self._process)
 
     def _tell(self, before: ReplicaRecord) -> None:
         record = self.record
@@ -213,7 +231,13 @@ class ReplicaOwner:
             case _:
                 assert_never(action)
 
+    def _may_start(self) -> bool:
+        """What somebody else runs is only looked at."""
+        return self._rules.adopted or self._lease.may_start()
+
     async def _prepare(self) -> Sequence[Observation]:
+        if not self._may_start():
+            return (LeaseAwaited(),)
         try:
             number = await self._ports.store.next_start_number()
             address = find_address(self.record.assignment, self._ports.processes)
@@ -232,11 +256,13 @@ class ReplicaOwner:
         start, port = self.record.start, self.record.port
         assert start is not None
         assert port is not None
+        if not self._may_start():
+            return (LeaseAwaited(),)
         order = launch_order(self.record.assignment, start, port, self._settings.working_directory)
         process: ManagedProcess | None = None
         problem = "the launcher did not answer in time"
         try:
-            with trio.move_on_after(self._settings.spawn_timeout_ms / 1_000):
+            with trio.move_on_after(self._spawn_limit_ms() / 1_000):
                 process = await self._ports.processes.start(order)
             # A start that was given up is either found now, or never will be one.
             process = process or self._ports.processes.adopt(start)
@@ -247,6 +273,20 @@ class ReplicaOwner:
         self._process = process
         nursery.start_soon(self._watch, start, process)
         return ()
+
+    def _spawn_limit_ms(self) -> int:
+        """What must go when the lease has lapsed does not come up after that."""
+        limit_ms, keep_ms = self._settings.spawn_timeout_ms, self._rules.cut_off_keep_ms
+        return limit_ms if keep_ms is None else min(limit_ms, self._lease.cut_off_in_ms(keep_ms))
+
+    async def _end_when_cut_off(self, keep_ms: int) -> None:
+        """Beside the machine, which stands still while the store can't be had: this may not."""
+        while True:
+            await self._lease.wait_cut_off(keep_ms)
+            self._post(CutOff())
+            if self._process is not None:
+                await end_in_time(self._process, self.record.assignment, self._rules)
+            await self._lease.wait_granted()
 
     def _signal(self, *, kill: bool) -> Sequence[Observation]:
         start, process = self.record.start, self._process
@@ -282,43 +322,6 @@ class ReplicaOwner:
         self._post(Exited(start, ExitReason(kind=kind, code=ended.code, signal=ended.signal, last_lines=lines)))
         await process.wait_group_gone()
         self._post(GroupGone(start))
-
-    # --- probing ---
-
-    def _keep_probing(self, nursery: trio.Nursery) -> None:
-        """A probe task runs for the present start exactly while its state wants one."""
-        record = self.record
-        there = self._rules.adopted or self._process is not None
-        # A record of a later version of this program may name a driver that this one has not.
-        known = record.host is not None and record.assignment.engine.driver in DRIVERS
-        wanted = record.start if record.state in _PROBED_STATES and there and known else None
-        if self._probing is not None and self._probing[0] != wanted:
-            self._probing[1].cancel("another start, or none")
-            self._probing = None
-        if wanted is not None and self._probing is None:
-            scope = trio.CancelScope()
-            self._probing = (wanted, scope)
-            process = self._process
-            url, key = record.assignment.engine.url, record.assignment.engine_key
-            key = key if url is None else self._settings.adopted_keys.get(url)
-            sight = Sight(self._ports, record, None if process is None else process.identity, key)
-            nursery.start_soon(self._probe, sight, process if self._rules.memory_limit_mib else None, scope)
-
-    async def _probe(self, sight: Sight, weighed: ManagedProcess | None, scope: trio.CancelScope) -> None:
-        with scope:
-            waited_s = _FIRST_PROBE_S
-            while True:
-                probed = await sight.probe(self._settings.probe_timeout_ms)
-                self._post(probed if weighed is None else attrs.evolve(probed, resident_mib=weighed.resident_mib()))
-                usual_s = self._settings.probe_ms / 1_000
-                match self.record.state:
-                    case ReplicaState.STARTING:
-                        waited_s = min(usual_s, waited_s * 1.5)
-                    case ReplicaState.DRAINING:
-                        waited_s = min(usual_s, _DRAIN_PROBE_S)
-                    case _:
-                        waited_s = usual_s
-                await trio.sleep(waited_s)
 
     def _now_ms(self) -> int:
         return self._ports.clock.now().mono_ms

@@ -1,8 +1,11 @@
 """All replicas of one agent: what runs against what is desired, until both are the same."""
 
+from collections.abc import Callable, Sequence
+
 import structlog
 import trio
 
+from lunanexa_apps.node.lease import LeaseKeeper
 from lunanexa_apps.node.pulse import Pulse
 from lunanexa_apps.node.recovery import Recovered
 from lunanexa_apps.node.replica import ReplicaOwner
@@ -17,27 +20,36 @@ from lunanexa_core.lifecycle.reconcile import (
     StopStray,
     reconcile,
 )
+from lunanexa_core.lifecycle.record import ReplicaRecord
 from lunanexa_core.lifecycle.replica import new_replica
 from lunanexa_core.southbound.documents import DesiredState
-from lunanexa_core.southbound.heartbeat import RefusedAssignment, ReplicaReport, ReplicaState
+from lunanexa_core.southbound.heartbeat import RefusedAssignment, ReplicaReport, ReplicaState, UnstartedReplica
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.processes import ManagedProcess
 
 _WAITING_LOG_S = 2.0
 _LOOK_AGAIN_S = 30.0
+_STABLE = (ReplicaState.READY, ReplicaState.FAILED)
 _log = structlog.get_logger()
 
 
 class Replicas:
     """Owners by assignment. ``changed`` is called when a report would read differently."""
 
-    def __init__(self, ports: NodePorts, settings: NodeSettings, shutdown: Shutdown, changed: Pulse) -> None:
+    def __init__(
+        self, ports: NodePorts, settings: NodeSettings, lease: LeaseKeeper, shutdown: Shutdown, changed: Pulse
+    ) -> None:
         self.desired: DesiredState | None = None
         self.refused: tuple[RefusedAssignment, ...] = ()
+        self.order = (0, 0)
+        """(Epoch, generation) of the document that the replicas go by: what it does not want was told to stop."""
         self._ports = ports
         self._settings = settings
+        self._lease = lease
         self._shutdown = shutdown
         self._changed = changed
+        self.watchers: list[Callable[[], None]] = []
+        """Called when a record may have changed. They are quick and raise nothing."""
         self._wake = Pulse()
         self._begun = trio.Event()
         self._owners: dict[AssignmentId, ReplicaOwner] = {}
@@ -55,11 +67,34 @@ class Replicas:
         reports = self._ended | {name: report for name, report in current.items() if report is not None}
         return tuple(reports[name] for name in sorted(reports))
 
+    def unstarted(self) -> tuple[UnstartedReplica, ...]:
+        """Every replica that no report tells of yet."""
+        owners = [(name, owner) for name, owner in sorted(self._owners.items()) if owner.report() is None]
+        return tuple(UnstartedReplica(name, owner.record.state) for name, owner in owners)
+
+    def any_outlives_no_lease(self) -> bool:
+        """Whether there are replicas that must end some time after the lease has lapsed."""
+        return any(owner.outlives_no_lease for owner in self._owners.values())
+
+    def records(self) -> Sequence[ReplicaRecord]:
+        """Every replica as its owner knows it."""
+        return [owner.record for owner in self._owners.values()]
+
     async def wait_looked(self) -> None:
         """Returns when every replica that an earlier agent left was looked at once."""
         await self._begun.wait()
         for owner in list(self._owners.values()):
             await owner.looked.wait()
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to do: what runs is what is desired, as far as it can be."""
+        if not self._begun.is_set() or self._strays:
+            return False
+        records = {name: owner.record for name, owner in self._owners.items()}
+        actions = reconcile(self.desired, records, self._ports.processes.recorded())
+        stable = all(record.state in _STABLE for record in records.values())
+        return stable and all(isinstance(action, RefuseAssignment) for action in actions)
 
     def told(self, reports: tuple[ReplicaReport, ...]) -> None:
         """The controller has heard these: what is absent need not be told again."""
@@ -86,6 +121,7 @@ class Replicas:
                 recorded = [start for start in self._ports.processes.recorded() if start not in self._strays]
                 actions = reconcile(self.desired, records, recorded, shutdown=stopping)
                 self._act(actions, owners)
+                self._obey()
             except PortUnavailable as error:
                 _log.error("records_unavailable", reason=str(error))
             if stopping and not self._owners and not self._strays:
@@ -114,8 +150,14 @@ class Replicas:
             _log.warning("assignments_refused", refused={one.assignment: one.refusal for one in refused})
             self._changed.set()
 
+    def _obey(self) -> None:
+        """What is desired was acted on: only now may it start what waits for the lease."""
+        if self.desired is not None and self.desired.order != self.order:
+            self.order = self.desired.order
+            self._lease.document_followed()
+
     def _owner(self, first: Step, process: ManagedProcess | None) -> ReplicaOwner:
-        return ReplicaOwner(self._ports, self._settings, first, process, self._tell, self._promised_mib)
+        return ReplicaOwner(self._ports, self._settings, self._lease, first, process, self._tell, self._promised_mib)
 
     def _promised_mib(self) -> int:
         return sum(owner.yet_to_take_mib() for owner in self._owners.values())
@@ -156,6 +198,8 @@ class Replicas:
 
     def _tell(self) -> None:
         self._changed.set()
+        for watcher in self.watchers:
+            watcher()
 
     async def _obey_shutdown(self) -> None:
         await self._shutdown.asked.wait()

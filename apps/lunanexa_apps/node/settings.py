@@ -9,6 +9,7 @@ import trio
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.ids import NodeId
 from lunanexa_ports.clock import Clock
+from lunanexa_ports.credentials import Credentials
 from lunanexa_ports.http_client import HttpClient
 from lunanexa_ports.ids import IdSource
 from lunanexa_ports.memory import Memory
@@ -24,6 +25,10 @@ class NodePorts:
     """The world of one agent."""
 
     http: HttpClient
+    """Towards engines."""
+    control: HttpClient
+    """Towards controllers, with these ``credentials``."""
+    credentials: Credentials
     clock: Clock
     ids: IdSource
     store: NodeStore
@@ -35,13 +40,12 @@ class NodePorts:
 
 @attrs.frozen(kw_only=True)
 class NodeSettings:
-    """Who the agent is, whom it obeys, and how often it looks. ``bearer`` is the node's installation key."""
+    """Who the agent is, whom it obeys, and how often it looks."""
 
     node: NodeId
     version: str
     controllers: Sequence[EngineAddress]
     """Those of one service, of which one leads; the first is asked first."""
-    bearer: str = attrs.field(repr=False)
     adopted_keys: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """Of engines that somebody else runs, by URL."""
     working_directory: str

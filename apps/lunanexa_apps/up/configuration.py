@@ -13,6 +13,7 @@ from lunanexa_apps.setting_kinds import (
     HostPort,
     HttpUrl,
     Integer,
+    NodeUrl,
     Path,
     Secret,
     SecretText,
@@ -81,6 +82,10 @@ class CommandSettings:
     listen: HostPort = attrs.field(
         default=HostPort("127.0.0.1", 8400), metadata=setting(Address(), "address that clients call")
     )
+    node_listen: HostPort = attrs.field(
+        default=HostPort("127.0.0.1", 0),
+        metadata=setting(Address(), "address that nodes call, over mutual TLS; 0.0.0.0:8401 lets other machines join"),
+    )
     store: StoreUrl | None = attrs.field(
         default=None,
         metadata=setting(StoreAddress(), "PostgreSQL database that holds the journal; unset: a file in data_dir"),
@@ -88,8 +93,8 @@ class CommandSettings:
     standby: tuple[str, ...] = attrs.field(
         default=(),
         metadata=setting(
-            Several(HttpUrl()),
-            "another controller of the same store, for the node to obey when it leads; again for more",
+            Several(NodeUrl()),
+            "node address of another controller of the same store, to be obeyed when it leads; again for more",
         ),
     )
     model: str | None = attrs.field(default=None, metadata=setting(Path(), "model file (GGUF) to serve"))

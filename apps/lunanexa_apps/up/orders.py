@@ -1,10 +1,11 @@
 """The two processes that ``lunanexa up`` supervises, as orders to start them."""
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import Final
 
-from lunanexa_apps.installation import LOCAL_NODE
+from lunanexa_apps.installation import NODE_TOKEN
 from lunanexa_apps.logging import LEVEL_VARIABLE
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.settings import PREFIX, variable_of
@@ -16,7 +17,7 @@ NODE: Final = "node"
 
 
 def child_orders(
-    settings: CommandSettings, listen: HostPort, environment: Mapping[str, str], log_level: str
+    settings: CommandSettings, listen: HostPort, node_listen: HostPort, environment: Mapping[str, str], log_level: str
 ) -> tuple[ChildOrder, ChildOrder]:
     """Controller and node agent. Settings reach them as arguments, so none of our variables is passed on
     but those of logging and, to the controller, that of its store, whose URL may hold a password; other secrets
@@ -28,7 +29,7 @@ def child_orders(
     controller = (
         *(sys.executable, "-m", "lunanexa_apps.controller.main"),
         *data_dir,
-        *("--listen", str(listen)),
+        *("--listen", str(listen), "--node-listen", str(node_listen)),
         *("--queue-requests-max", str(settings.queue_requests_max)),
         *("--queue-wait-ms", str(settings.queue_wait_ms)),
         *("--default-deadline-ms", str(settings.default_deadline_ms)),
@@ -43,9 +44,9 @@ def child_orders(
     node = (
         *(sys.executable, "-m", "lunanexa_apps.node.main", "run"),
         *data_dir,
-        *("--controller", f"http://{reachable(listen)}"),
+        *("--controller", f"https://{reachable(node_listen)}"),
         *(word for url in settings.standby for word in ("--controller", url)),
-        *("--node", LOCAL_NODE),
+        *("--token-file", os.path.join(settings.data_dir, NODE_TOKEN)),
         *logging,
     )
     store = {} if settings.store is None else {variable_of("store"): settings.store.value}

@@ -26,35 +26,36 @@ class CanNotListen:
     hint: str
 
 
-async def check_listen(listen: HostPort) -> HostPort | CanNotListen:
-    """The address to use: the same one, with a port of the system's choice in place of 0."""
+async def check_listen(listen: HostPort, *, flag: str = "--listen") -> HostPort | CanNotListen:
+    """The address to use: the same one, with a port of the system's choice in place of 0. ``flag`` is the option that
+    chooses another."""
     try:
         listeners = await trio.open_tcp_listeners(listen.port, host=listen.host)
     except OSError as error:
-        return _refusal(listen, error)
+        return _refusal(listen, error, flag)
     port: int = listeners[0].socket.getsockname()[1]
     for listener in listeners:
         await listener.aclose()
     return HostPort(listen.host, port)
 
 
-def _refusal(listen: HostPort, error: OSError) -> CanNotListen:
+def _refusal(listen: HostPort, error: OSError, flag: str) -> CanNotListen:
     match error.errno:
         case errno.EADDRINUSE:
             holder = holder_of(listen.port)
             who = f"{holder} listens there already" if holder else "something listens there already"
             return CanNotListen(
                 message=f"{listen} is in use: {who}",
-                hint=f"stop it, or choose another address: --listen {HostPort(listen.host, _other(listen.port))}",
+                hint=f"stop it, or choose another address: {flag} {HostPort(listen.host, _other(listen.port))}",
             )
         case errno.EACCES:
             return CanNotListen(
-                message=f"{listen}: this user may not listen there", hint="choose a port above 1023: --listen HOST:PORT"
+                message=f"{listen}: this user may not listen there", hint=f"choose a port above 1023: {flag} HOST:PORT"
             )
         case _:
             return CanNotListen(
                 message=f"{listen}: not an address of this machine ({error.strerror or error})",
-                hint="choose one with --listen, for example --listen 127.0.0.1:8400",
+                hint=f"choose one with {flag}, for example {flag} 127.0.0.1:{listen.port or 8400}",
             )
 
 

@@ -22,6 +22,7 @@ from lunanexa_apps.up.deploy import (
     wait_for_controller,
     wait_for_service,
 )
+from lunanexa_apps.up.node_token import provide_token
 from lunanexa_apps.up.orders import reachable
 from lunanexa_apps.up.ready_file import ReadyFacts, ReadyFile
 from lunanexa_apps.up.screen import Announcement, Failure, Screen
@@ -30,6 +31,7 @@ from lunanexa_apps.up.supervisor import ChildEnded, Supervised
 from lunanexa_ports.children import ChildOrder, Children
 from lunanexa_ports.errors import PortError, PortFault
 from lunanexa_ports.http_client import HttpClient
+from lunanexa_ports.private_files import PrivateFiles
 
 WATCH_S: Final = 1.0
 DRAIN_POLL_S: Final = 0.5
@@ -71,14 +73,16 @@ class UpPlan:
 async def run_up(
     plan: UpPlan,
     *,
+    files: PrivateFiles,
     children: Children,
     http: HttpClient,
     interrupts: AsyncIterable[int],
     screen: Screen,
     ready_file: ReadyFile | None,
 ) -> int:
-    """Serves until an interrupt (each item of ``interrupts`` is one); returns the exit status."""
-    up = _Up(plan, children, http, screen, ready_file)
+    """Serves until an interrupt (each item of ``interrupts`` is one); returns the exit status. ``files`` are those of
+    the data directory."""
+    up = _Up(plan, files, children, http, screen, ready_file)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(up.heed, interrupts)
         code = await up.run(nursery)
@@ -88,9 +92,16 @@ async def run_up(
 
 class _Up:
     def __init__(
-        self, plan: UpPlan, children: Children, http: HttpClient, screen: Screen, ready_file: ReadyFile | None
+        self,
+        plan: UpPlan,
+        files: PrivateFiles,
+        children: Children,
+        http: HttpClient,
+        screen: Screen,
+        ready_file: ReadyFile | None,
     ) -> None:
         self._plan = plan
+        self._files = files
         self._screen = screen
         self._http = http
         self._controller = Supervised(plan.controller, children, self._on_end)
@@ -142,6 +153,9 @@ class _Up:
             self._screen.progress("starting the controller")
             await _start(nursery, self._controller)
             await wait_for_controller(self._planes)
+            self._failure = await provide_token(self._files, self._planes, self._screen.progress)
+            if self._failure is not None:
+                return
             self._screen.progress("starting the node agent")
             await _start(nursery, self._node)
         except PortFault as error:

@@ -86,6 +86,8 @@ def describe_exit(exit_document: Any) -> str | None:
             return f"was not started for want of memory: it {exit_document.get('detail')}"
         case "memory_limit":
             return f"was stopped for its memory: it {exit_document.get('detail')}"
+        case "cut_off":
+            return "was stopped because its node was cut off from its controller for too long"
         case str():
             return f"ended: {kind}"
         case _:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from lunanexa_core.events import WorkloadSettled
+from lunanexa_core.events import WorkloadAdmitted, WorkloadSettled
 from lunanexa_core.ids import KeyId, WorkloadId
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
@@ -22,7 +22,11 @@ def no_workload(workload: str, *, hint: str = "") -> Refusal:
 
 def settled(state: State, settlement: Settlement) -> WorkloadSettled:
     """The receipt of an open workload."""
-    workload = state.open[settlement.workload]
+    return settled_as(state.open[settlement.workload], settlement)
+
+
+def settled_as(workload: OpenWorkload | WorkloadAdmitted, settlement: Settlement) -> WorkloadSettled:
+    """The receipt of what was admitted so."""
     request = workload.request
     return WorkloadSettled(
         Receipt(

@@ -1,9 +1,9 @@
-"""The published documents of the data plane and their JSON Schemas, each under its name."""
+"""The published documents and their JSON Schemas, each under its name."""
 
 from typing import Any, Final
 
 from lunanexa_core.canonical import JsonValue
-from lunanexa_core.contract import frames
+from lunanexa_core.contract import fleet, frames, insight, journal, keys, operator, recovery, trust
 from lunanexa_core.contract.data_plane import ErrorDocument, ModelList
 from lunanexa_core.contract.envelope import (
     CONTRACT,
@@ -15,11 +15,22 @@ from lunanexa_core.contract.envelope import (
 from lunanexa_core.contract.response import ResponseDocument
 from lunanexa_core.contract.schema import Schema, SchemaBook
 from lunanexa_core.contract.workloads import CapabilitiesDocument, WorkloadDocument, WorkloadPage
+from lunanexa_core.deployment import DeploymentSpec, EngineSpec
+from lunanexa_core.identity.trust import TrustSet
+from lunanexa_core.southbound.documents import DesiredState
+from lunanexa_core.southbound.enrolment import Authorities, Challenge, Enrolled, Enrolment, Renewal
+from lunanexa_core.southbound.heartbeat import Heartbeat, HeartbeatAnswer
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-STRICT: Final = frozenset((WorkloadEnvelope, CeilingDocument, DataPolicyDocument, RetentionDocument))
+STRICT: Final = frozenset[type](
+    (
+        *(WorkloadEnvelope, CeilingDocument, DataPolicyDocument, RetentionDocument),
+        *(DeploymentSpec, EngineSpec, keys.KeyRequest, fleet.DirectiveRequest, fleet.ScaleRequest),
+        *(trust.TokenRequest, trust.RevokeRequest, trust.AddressRequest),
+    )
+)
 """Of these an unknown member is refused: a term that was misspelt would silently not hold."""
-DOCUMENTS: Final[dict[str, type[Any]]] = {
+DATA_PLANE: Final[dict[str, type[Any]]] = {
     "error": ErrorDocument,
     "model-list": ModelList,
     "capabilities": CapabilitiesDocument,
@@ -28,6 +39,45 @@ DOCUMENTS: Final[dict[str, type[Any]]] = {
     "workload-page": WorkloadPage,
     "workload-response": ResponseDocument,
 }
+OPERATOR_PLANE: Final[dict[str, type[Any]]] = {
+    "status": operator.StatusDocument,
+    "node-list": fleet.NodeList,
+    "node": fleet.NodeDocument,
+    "directive-request": fleet.DirectiveRequest,
+    "deployment-spec": DeploymentSpec,
+    "deployment-list": operator.DeploymentList,
+    "deployment": fleet.DeploymentDocument,
+    "deployment-plan": fleet.DeploymentPlan,
+    "scale-request": fleet.ScaleRequest,
+    "key-request": keys.KeyRequest,
+    "key-made": keys.KeyMade,
+    "key-list": keys.KeyList,
+    "receipt-list": operator.ReceiptList,
+    "request-list": insight.RequestList,
+    "explanation": insight.Explanation,
+    "journal-page": journal.RowPage,
+    "journal-head": journal.HeadDocument,
+    "recovery": recovery.RecoveryDocument,
+    "token-request": trust.TokenRequest,
+    "token-minted": trust.TokenMinted,
+    "revoke-request": trust.RevokeRequest,
+    "address-request": trust.AddressRequest,
+    "trust": trust.TrustDocument,
+}
+SOUTHBOUND: Final[dict[str, type[Any]]] = {
+    "authorities": Authorities,
+    "enrolment": Enrolment,
+    "enrolled": Enrolled,
+    "challenge": Challenge,
+    "renewal": Renewal,
+    "heartbeat": Heartbeat,
+    "heartbeat-answer": HeartbeatAnswer,
+    "desired-state": DesiredState,
+    "trust-set": TrustSet,
+}
+"""What controller and node say to each other. Unknown members are ignored by both, so that one may be a version ahead
+of the other."""
+DOCUMENTS: Final = DATA_PLANE | OPERATOR_PLANE | SOUTHBOUND
 FRAMES: Final[dict[str, tuple[type[Any], ...]]] = {
     "client-frame": (frames.Submit, frames.Cancel, frames.Credit, frames.Resume),
     "server-frame": (
@@ -43,7 +93,7 @@ def contract_schemas() -> dict[str, Schema]:
 
 
 def _schema(name: str) -> Schema:
-    book = SchemaBook(closed=STRICT, prefix="#/$defs/")
+    book = SchemaBook(closed=frozenset() if name in SOUTHBOUND else STRICT, prefix="#/$defs/")
     one_of = [_frame(kind, book) for kind in FRAMES.get(name, ())]
     top: Schema = {"oneOf": one_of} if one_of else book.of(DOCUMENTS[name])
     return {"$schema": DIALECT, "$id": f"{CONTRACT}/{name}", "title": name, **top, "$defs": book.schemas}

@@ -8,7 +8,7 @@ from lunanexa_core.contract.operator import DeploymentStatus, NodeStatus
 from lunanexa_core.contract.schema import rules
 from lunanexa_core.deployment import DeploymentSpec
 from lunanexa_core.ids import Alias, AssignmentId, DeploymentId, NodeId
-from lunanexa_core.nodes.directive import REASON_MAX
+from lunanexa_core.nodes.directive import REASON_MAX, WITHIN_MS_MAX
 from lunanexa_core.placement.preview import Preview
 from lunanexa_core.placement.specification import REPLICAS_MAX
 from lunanexa_core.southbound.documents import Directive
@@ -71,6 +71,8 @@ class DirectiveRequest:
 
     directive: Directive
     reason: str | None = attrs.field(default=None, metadata=rules(maxLength=REASON_MAX))
+    within_ms: int | None = attrs.field(default=None, metadata=rules(minimum=0, maximum=WITHIN_MS_MAX))
+    """How long a drain or a retirement may take: what can't go sooner goes then. ``None``: ten minutes."""
 
 
 @attrs.frozen(kw_only=True)

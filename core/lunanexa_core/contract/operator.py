@@ -9,6 +9,7 @@ from lunanexa_core.deployment import Deployment
 from lunanexa_core.events import Liveness
 from lunanexa_core.ids import Alias, AssignmentId, BootId, DeploymentId, KeyId, NodeId, RequestId, TenantId, WorkloadId
 from lunanexa_core.outcomes import Outcome
+from lunanexa_core.placement.exclusive import TakenPlace
 from lunanexa_core.recovery_reasons import RecoveryReason
 from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.southbound.heartbeat import ExitReason, IdentityGrade, RefusedAssignment
@@ -85,6 +86,15 @@ class Draining:
 
 
 @attrs.frozen(kw_only=True)
+class CertificateStatus:
+    """A node's certificate. ``issuer`` is its authority's fingerprint; what has expired has a negative time left."""
+
+    serial: str
+    issuer: str
+    expires_in_ms: int
+
+
+@attrs.frozen(kw_only=True)
 class NodeStatus:
     """One machine. ``None`` is unknown."""
 
@@ -93,8 +103,21 @@ class NodeStatus:
     directive: Directive
     reason: str | None
     """The operator's, for the directive."""
+    within_ms: int | None
+    """How long it may take to empty it, as the operator said."""
     retired: bool
+    revoked: bool
+    """Its certificates and its key are void: it must enrol anew."""
     enrolled: bool
+    enrolled_wall_ms: int | None
+    token_expires_in_ms: int | None
+    """So long it may enrol with a token that was minted; ``None``: there is none."""
+    certificate: CertificateStatus | None
+    """The newest one that it was given."""
+    data_address: str | None
+    """Where gateways reach it; ``None``: on the controller's own machine alone."""
+    trust_version: int | None
+    """Of the trust set that it follows."""
     boot: BootId | None
     generation: int
     agent_version: str | None
@@ -103,6 +126,9 @@ class NodeStatus:
     total_mib: int | None
     document_refusal: str | None
     refused: tuple[RefusedAssignment, ...]
+    skew_ms: int | None
+    """By how much the controller's clock is ahead of the node's."""
+    skew_error_ms: int | None
 
 
 @attrs.frozen(kw_only=True)
@@ -150,6 +176,9 @@ class DeploymentStatus:
     queue: QueueStatus
     replicas_wanted: int
     not_placed: dict[str, tuple[str, ...]]
+    exclusive: bool
+    awaited_places: tuple[TakenPlace, ...]
+    """What an open place of an exclusive deployment waits for."""
     replicas: tuple[ReplicaStatus, ...]
 
 

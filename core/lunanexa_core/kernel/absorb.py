@@ -31,7 +31,7 @@ def absorb(
         case commands.AdmitWorkload(request=request):
             _enqueue(state, observed, request, now)
         case commands.ReportHeartbeat(heartbeat=heartbeat):
-            _hear(state, observed, heartbeat, now)
+            _hear(state, observed, policy, heartbeat, now)
         case commands.FailAttempt():
             _enqueue_again(state, observed, command, now)
         case commands.BeginDrain():
@@ -88,9 +88,21 @@ def _enqueue_again(state: State, observed: Observed, command: commands.FailAttem
     )
 
 
-def _hear(state: State, observed: Observed, heartbeat: Heartbeat, now: Instant) -> None:
+def _leased(before: NodeReading | None, policy: Policy, heartbeat: Heartbeat, now: Instant) -> bool:
+    """What a heartbeat says may be long ago: where we answered the one before it ourselves, we know better. Who does
+    not say is taken to have one."""
+    if before is None or before.boot != heartbeat.boot:
+        return heartbeat.leased is not False
+    return heartbeat.leased is not False and before.may_be_leased(now.mono_ms, policy.node_lease_ms)
+
+
+def _hear(state: State, observed: Observed, policy: Policy, heartbeat: Heartbeat, now: Instant) -> None:
     observed.nodes[heartbeat.node] = NodeReading(
-        boot=heartbeat.boot, sequence=heartbeat.sequence, arrived_mono_ms=now.mono_ms, heartbeat=heartbeat
+        boot=heartbeat.boot,
+        sequence=heartbeat.sequence,
+        arrived_mono_ms=now.mono_ms,
+        heartbeat=heartbeat,
+        leased=_leased(observed.nodes.get(heartbeat.node), policy, heartbeat, now),
     )
     for report in reports_that_count(state, heartbeat):
         observed.replicas[report.assignment] = report

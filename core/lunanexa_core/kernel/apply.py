@@ -9,14 +9,22 @@ from lunanexa_core.admission.limits import used_tokens
 from lunanexa_core.admission.windows import KeyWindows
 from lunanexa_core.binding import Binding, frees_key
 from lunanexa_core.events import Event
-from lunanexa_core.ids import BootId, KeyId, NodeId
+from lunanexa_core.identity.record import (
+    record_certificate,
+    record_enrolment,
+    record_revocation,
+    record_token,
+    record_trust,
+)
+from lunanexa_core.ids import AssignmentId, BootId, KeyId, NodeId
+from lunanexa_core.placement.bound import bound_in_force
 from lunanexa_core.southbound.heartbeat import ReplicaReport, ReplicaState
-from lunanexa_core.state import PAST_BOOTS, RECENT_RECEIPTS, Node, OpenWorkload, State, Totals
+from lunanexa_core.state import PAST_BOOTS, RECENT_RECEIPTS, Leaving, Node, OpenWorkload, State, Totals
 from lunanexa_core.workload import LedgerPlace, Receipt
 
 K = TypeVar("K")
 
-APPLY_VERSION: Final = 1
+APPLY_VERSION: Final = 2
 """Of what ``apply`` makes of events, and of the form in which it does. Raise it with each change of either: a snapshot
 that another version made is not used, and state is rebuilt from the rows."""
 
@@ -38,15 +46,23 @@ def apply(  # noqa: C901, PLR0915  # one arm an event
         case events.KeyRevoked(key=key_id):
             _revoke(state, key_id)
             _sweep_windows(state, wall_ms)
-        case events.NodeRegistered(node=node, bearer_digest=digest):
-            known = state.nodes.get(node)
-            state.nodes[node] = (
-                attrs.evolve(known, bearer_digest=digest) if known else Node(node=node, bearer_digest=digest)
-            )
-        case events.NodeEnrolled(node=node, public_key=public_key, agent_version=version):
-            state.nodes[node] = attrs.evolve(state.nodes[node], public_key=public_key, agent_version=version)
+        case events.NodeRegistered(node=node):
+            state.nodes.setdefault(node, Node(node=node))
+        case events.NodeEnrolled():
+            record_enrolment(state, event, wall_ms)
         case events.EnrolmentEnded(node=node):
             state.nodes[node] = attrs.evolve(state.nodes[node], public_key=None, agent_version=None)
+        case events.TrustChanged():
+            record_trust(state, event, wall_ms)
+        case events.EnrolmentTokenMinted():
+            record_token(state, event, wall_ms)
+        case events.NodeCertified():
+            record_certificate(state, event, wall_ms)
+        case events.NodeRevoked(node=node):
+            record_revocation(state, event, wall_ms)
+            _forget_replicas(state, node)
+        case events.NodeAddressed(node=node, data_address=address):
+            state.nodes[node] = attrs.evolve(state.nodes[node], data_address=address)
         case events.NodeBooted(node=node, boot=boot):
             _boot(state, node, boot)
         case events.LivenessChanged(node=node, liveness=liveness):
@@ -55,8 +71,7 @@ def apply(  # noqa: C901, PLR0915  # one arm an event
             _direct(state, event, wall_ms)
         case events.NodeRetired(node=node):
             state.nodes[node] = attrs.evolve(state.nodes[node], retired=True, liveness=events.Liveness.UNKNOWN)
-            for assignment_id in [name for name, owner in state.replica_node.items() if owner == node]:
-                del state.replicas[assignment_id], state.replica_node[assignment_id]
+            _forget_replicas(state, node)
         case events.DeploymentApplied(deployment=deployment):
             _drop_alias(state, deployment.spec.deployment)
             state.deployments[deployment.spec.deployment] = deployment
@@ -68,7 +83,10 @@ def apply(  # noqa: C901, PLR0915  # one arm an event
             state.assignments[assignment.assignment] = assignment
             _next_generation(state, assignment.node)
         case events.AssignmentRemoved(assignment=assignment_id):
-            _next_generation(state, state.assignments.pop(assignment_id).node)
+            _remove(state, assignment_id)
+        case events.ReplicasGone(assignments=gone):
+            for assignment_id in gone:
+                del state.leaving[assignment_id]
         case events.ReplicaChanged(node=node, report=report):
             _report(state, node, report)
         case events.RecoveryBegan(reasons=reasons):
@@ -105,8 +123,33 @@ def _direct(state: State, changed: events.DirectiveChanged, wall_ms: int) -> Non
         directive=changed.directive,
         directive_wall_ms=wall_ms,
         directive_reason=changed.reason,
+        directive_within_ms=changed.within_ms,
     )
     _next_generation(state, changed.node)
+
+
+def _remove(state: State, name: AssignmentId) -> None:
+    removed = state.assignments[name]
+    bound_ms = bound_in_force(state, removed)
+    del state.assignments[name]
+    _next_generation(state, removed.node)
+    if bound_ms is None and state.nodes[removed.node].revoked:
+        return  # Given up with its node, as by _forget_replicas.
+    state.leaving[name] = Leaving(
+        deployment=removed.deployment,
+        node=removed.node,
+        generation=state.nodes[removed.node].generation,
+        bound_ms=bound_ms,
+    )
+
+
+def _forget_replicas(state: State, node: NodeId) -> None:
+    """Of a retired or revoked node. What may run there without limit is given up with it, by an operator's word."""
+    for assignment_id in [name for name, owner in state.replica_node.items() if owner == node]:
+        del state.replicas[assignment_id], state.replica_node[assignment_id]
+    for assignment_id, leaving in list(state.leaving.items()):
+        if leaving.node == node and leaving.bound_ms is None:
+            del state.leaving[assignment_id]
 
 
 def _report(state: State, node: NodeId, report: ReplicaReport) -> None:

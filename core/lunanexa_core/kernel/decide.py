@@ -17,8 +17,12 @@ from lunanexa_core.binding import Ended
 from lunanexa_core.commands import Command
 from lunanexa_core.deployment import Deployment, DeploymentSpec
 from lunanexa_core.events import Event
+from lunanexa_core.identity.enrol import enrol, mint_token
+from lunanexa_core.identity.renew import renew
+from lunanexa_core.identity.revoke import address, revoke
+from lunanexa_core.identity.rotate import begin_trust, rotate, rotation_step
 from lunanexa_core.ledger_retention import prune_refusal
-from lunanexa_core.nodes.directive import RETIRED, set_directive
+from lunanexa_core.nodes.directive import set_directive
 from lunanexa_core.nodes.heartbeat import heartbeat_events
 from lunanexa_core.nodes.liveness import liveness_events
 from lunanexa_core.observed import Observed
@@ -37,7 +41,16 @@ class Done:
     """The command took effect and has nothing to tell."""
 
 
-Answer: TypeAlias = Done | Refusal | Deployment | Receipt | Ended | events.WorkloadAdmitted | events.KeyCreated
+Answer: TypeAlias = (
+    Done
+    | Refusal
+    | Deployment
+    | Receipt
+    | Ended
+    | events.WorkloadAdmitted
+    | events.KeyCreated
+    | events.EnrolmentTokenMinted
+)
 
 
 @attrs.frozen
@@ -75,12 +88,20 @@ def decide(state: State, observed: Observed, policy: Policy, command: Command, n
         case commands.Reconcile(fresh=fresh):
             return Decision(Done(), tuple(plan(state, observed, policy, fresh, now)))
         case commands.SetDirective():
-            directed = set_directive(state, command)
-            if isinstance(directed, Refusal):
-                return Decision(directed)
-            return Decision(Done(), () if directed is None else (directed,))
+            return _done(set_directive(state, command))
+        case commands.MintToken():
+            minted = mint_token(state, command, now)
+            return Decision(minted) if isinstance(minted, Refusal) else Decision(minted, (minted,))
         case commands.EnrolNode():
-            return _enrol(state, command)
+            return _done(enrol(state, command, now))
+        case commands.RenewCertificate():
+            return _done(renew(state, policy, command, now))
+        case commands.RevokeNode():
+            return _done(revoke(state, command))
+        case commands.AddressNode():
+            return _done(address(state, command))
+        case commands.RotateTrust():
+            return _done(rotate(state, command))
         case commands.ReportHeartbeat(heartbeat=heartbeat):
             found = heartbeat_events(state, observed, heartbeat)
             if isinstance(found, Refusal):
@@ -116,7 +137,9 @@ def _tick(state: State, observed: Observed, policy: Policy, now: Instant) -> Dec
     if state.recovery is not None:
         return Decision(Done())
     silent = liveness_events(state, observed, policy, now)
-    return Decision(Done(), (*silent, *abandoned(state, observed, policy, now), *freed(state, policy, now)))
+    turned = rotation_step(state, observed)
+    steps = () if turned is None else (turned,)
+    return Decision(Done(), (*silent, *steps, *abandoned(state, observed, policy, now), *freed(state, policy, now)))
 
 
 def _begin(state: State, command: commands.Begin) -> Decision:
@@ -135,12 +158,9 @@ def _begin(state: State, command: commands.Begin) -> Decision:
         if known is not None:
             found.append(events.KeyRevoked(key.key))
         found.append(events.KeyCreated(key))
-    for node_id, digest in command.nodes:
-        node = state.nodes.get(node_id)
-        if node is None or node.bearer_digest != digest:
-            found.append(events.NodeRegistered(node_id, digest))
-            if node is not None and node.public_key is not None:
-                found.append(events.EnrolmentEnded(node_id))
+    trust = begin_trust(state, command)
+    if trust is not None:
+        found.append(trust)
     return Decision(Done(), tuple(found))
 
 
@@ -151,23 +171,11 @@ def _apply_deployment(state: State, spec: DeploymentSpec, if_match: int | None) 
     return Decision(deployment, (events.DeploymentApplied(deployment),))
 
 
-def _enrol(state: State, command: commands.EnrolNode) -> Decision:
-    node = state.nodes[command.node]
-    if node.retired:
-        return Decision(RETIRED)
-    if node.public_key is not None and node.public_key != command.public_key:
-        return Decision(
-            Refusal(
-                outcome=Outcome.PERMISSION_DENIED,
-                message="This node is enrolled with another key; an operator must allow it to enrol anew.",
-            )
-        )
-    if node.public_key == command.public_key and node.agent_version == command.agent_version:
-        return Decision(Done())
-    enrolled = events.NodeEnrolled(
-        node=command.node, public_key=command.public_key, agent_version=command.agent_version
-    )
-    return Decision(Done(), (enrolled,))
+def _done(found: Event | Refusal | None) -> Decision:
+    """Of what has nothing to tell but that it is so."""
+    if isinstance(found, Refusal):
+        return Decision(found)
+    return Decision(Done(), () if found is None else (found,))
 
 
 def _no_deployment(deployment: str) -> Refusal:

@@ -49,6 +49,10 @@ def gone(record: ReplicaRecord, now_ms: int, rules: ReplicaRules, jitter_per_mil
     """Nothing of the start is left: the end, the next start, or no more of them."""
     if record.ending is Ending.ABSENT:
         return absent(record, now_ms)
+    if record.ending is Ending.AWAIT_LEASE:
+        # Its node's silence is no fault of the engine.
+        waiting = attrs.evolve(record, launched=False, ending=None)
+        return Step(enter(waiting, ReplicaState.AWAITING_LEASE, now_ms, None), (Action.FORGET,))
     # Without an ending the reason that stands there is an earlier start's.
     reason = record.exit if record.ending is not None else None
     record = attrs.evolve(

@@ -51,6 +51,21 @@ class NotPrepared:
 
 
 @attrs.frozen
+class LeaseAwaited:
+    """Nothing may be started now, and nothing was: the node was cut off, and has not heard yet what shall run."""
+
+
+@attrs.frozen
+class LeaseGranted:
+    """Starts are allowed again."""
+
+
+@attrs.frozen
+class CutOff:
+    """The node had no lease for longer than this replica may run so."""
+
+
+@attrs.frozen
 class Refused:
     """The specification can't be started on this node, now or later. ``start`` is the id of the start that
     never was, so that it can be told of."""
@@ -97,7 +112,19 @@ class Probed:
 
 
 Observation: TypeAlias = (
-    Tick | StopAsked | Prepared | NotPrepared | Refused | MemorySeen | LaunchFailed | Exited | GroupGone | Probed
+    Tick
+    | StopAsked
+    | Prepared
+    | NotPrepared
+    | LeaseAwaited
+    | LeaseGranted
+    | CutOff
+    | Refused
+    | MemorySeen
+    | LaunchFailed
+    | Exited
+    | GroupGone
+    | Probed
 )
 
 

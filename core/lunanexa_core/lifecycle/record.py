@@ -15,6 +15,7 @@ class Ending(enum.Enum):
 
     ABSENT = "absent"
     RESTART = "restart"
+    AWAIT_LEASE = "await_lease"
 
 
 @attrs.frozen(kw_only=True)
@@ -82,6 +83,8 @@ class ReplicaRules:
     memory_mib: int | None = None
     memory_wait_ms: int = 120_000
     memory_limit_mib: int | None = None
+    cut_off_keep_ms: int | None = None
+    """How long it runs on after the node's lease has lapsed; ``None``: without limit."""
 
 
 def rules_for(assignment: DesiredAssignment) -> ReplicaRules:
@@ -98,4 +101,5 @@ def rules_for(assignment: DesiredAssignment) -> ReplicaRules:
         memory_mib=None if adopted else engine.memory_mib,
         memory_wait_ms=max(1, engine.memory_wait_ms),
         memory_limit_mib=None if adopted else engine.memory_limit_mib,
+        cut_off_keep_ms=None if adopted else assignment.cut_off_keep_ms,
     )

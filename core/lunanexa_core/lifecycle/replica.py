@@ -1,6 +1,6 @@
 """The machine of one replica: what was seen and what time it is, to what is to be done.
 
-Three rules shape it. Each state but Ready, Failed and Absent has a deadline, and ends with a reason.
+Three rules shape it. Each state but AwaitingLease, Ready, Failed and Absent has a deadline, and ends with a reason.
 An exit that nobody asked for is a crash, whatever its code. A stop is finished when the process group is
 gone: only then may the next start be prepared, so that one assignment never has two.
 """
@@ -13,12 +13,16 @@ from lunanexa_core.drivers.driver import Health
 from lunanexa_core.ids import StartId
 from lunanexa_core.lifecycle.backoff import backoff_ms
 from lunanexa_core.lifecycle.endings import absent, enter, fail, gone, kill, press, stop
+from lunanexa_core.lifecycle.leases import lease_step, prepare
 from lunanexa_core.lifecycle.memory import available_now, fits, never_fits, over_limit, waited_in_vain
 from lunanexa_core.lifecycle.observations import (
     Action,
+    CutOff,
     Exited,
     GroupGone,
     LaunchFailed,
+    LeaseAwaited,
+    LeaseGranted,
     MemorySeen,
     NotPrepared,
     Observation,
@@ -60,6 +64,8 @@ def step(
         case NotPrepared():
             waiting = enter(record, ReplicaState.BACKOFF, now_ms, rules.prepare_retry_ms)
             return Step(waiting if _preparing(record) else record)
+        case LeaseAwaited() | LeaseGranted() | CutOff():
+            return lease_step(record, observation, now_ms, rules, jitter_per_mille)
         case Refused():
             return _refused(record, observation, now_ms)
         case MemorySeen():
@@ -87,7 +93,7 @@ def recover(
             return Step(record, (Action.FORGET,))
         case ReplicaState.FAILED:
             return Step(attrs.evolve(record, since_ms=now_ms))
-        case ReplicaState.BACKOFF | ReplicaState.AWAITING_MEMORY:
+        case ReplicaState.BACKOFF | ReplicaState.AWAITING_LEASE | ReplicaState.AWAITING_MEMORY:
             delay_ms = backoff_ms(record.restarts, jitter_per_mille) if record.restarts else 0
             return Step(enter(record, ReplicaState.BACKOFF, now_ms, delay_ms))
         case ReplicaState.STARTING | ReplicaState.READY | ReplicaState.DRAINING | ReplicaState.STOPPING:
@@ -123,11 +129,7 @@ def _tick(record: ReplicaRecord, now_ms: int, rules: ReplicaRules, jitter_per_mi
         return Step(record)
     match record.state:
         case ReplicaState.BACKOFF:
-            fresh = attrs.evolve(
-                record, start=None, host=None, port=None, ready_since_ms=None, unhealthy_since_ms=None,
-                kills=0, terminations=0, available_mib=None,
-            )  # fmt: skip
-            return Step(enter(fresh, ReplicaState.STARTING, now_ms, rules.start_timeout_ms), (Action.PREPARE,))
+            return prepare(record, now_ms, rules)
         case ReplicaState.AWAITING_MEMORY:
             exit_reason = waited_in_vain(rules, record.available_mib)
             given_up = attrs.evolve(record, exit=exit_reason, ending=Ending.RESTART)
@@ -141,7 +143,7 @@ def _tick(record: ReplicaRecord, now_ms: int, rules: ReplicaRules, jitter_per_mi
             return stop(record, record.ending or Ending.ABSENT, now_ms, rules, jitter_per_mille)
         case ReplicaState.STOPPING:
             return press(record, now_ms, rules)
-        case ReplicaState.FAILED | ReplicaState.ABSENT:
+        case ReplicaState.AWAITING_LEASE | ReplicaState.FAILED | ReplicaState.ABSENT:
             return Step(record)
         case _:
             assert_never(record.state)
@@ -219,7 +221,7 @@ def _exited(record: ReplicaRecord, exited: Exited, now_ms: int, rules: ReplicaRu
     if not _running(record, exited.start):
         return Step(record)
     reason = exited.reason
-    if record.exit is not None and record.ending is Ending.RESTART:
+    if record.exit is not None and record.ending in (Ending.RESTART, Ending.AWAIT_LEASE):
         # Why it had to end is told once; how it ended is added.
         reason = attrs.evolve(reason, kind=record.exit.kind, detail=record.exit.detail)
     if record.state is ReplicaState.STOPPING:

@@ -2,7 +2,8 @@
 
 import attrs
 
-from lunanexa_core.events import Event, Liveness, LivenessChanged, NodeBooted, ReplicaChanged
+from lunanexa_core.events import Event, Liveness, LivenessChanged, NodeBooted, ReplicaChanged, ReplicasGone
+from lunanexa_core.identity.checks import NOT_ENROLLED
 from lunanexa_core.ids import AssignmentId, NodeId
 from lunanexa_core.nodes.directive import RETIRED
 from lunanexa_core.observed import Observed
@@ -25,12 +26,14 @@ def heartbeat_events(state: State, observed: Observed, heartbeat: Heartbeat) -> 
     node = state.nodes[heartbeat.node]
     if node.retired:
         return RETIRED
+    if node.public_key is None:
+        return NOT_ENROLLED
     reading = observed.nodes.get(heartbeat.node)
     if reading is not None and reading.boot == heartbeat.boot and heartbeat.sequence <= reading.sequence:
         return Refusal(outcome=Outcome.STALE_GENERATION, message="The heartbeat is not newer than the last one.")
     if heartbeat.boot in node.past_boots:
         return Refusal(outcome=Outcome.STALE_GENERATION, message="The heartbeat is of a superseded boot.")
-    if len(heartbeat.replicas) > REPLICAS_MAX:
+    if len(heartbeat.replicas) + len(heartbeat.unstarted) > REPLICAS_MAX:
         return Refusal(outcome=Outcome.INVALID_REQUEST, message=f"More than {REPLICAS_MAX} replicas in one heartbeat.")
     events: list[Event] = []
     if node.boot != heartbeat.boot:
@@ -38,7 +41,19 @@ def heartbeat_events(state: State, observed: Observed, heartbeat: Heartbeat) -> 
     if node.liveness is not Liveness.READY:
         events.append(LivenessChanged(heartbeat.node, Liveness.READY))
     events.extend(_replica_events(state, heartbeat))
+    events.extend(_gone(state, heartbeat))
     return events
+
+
+def _gone(state: State, heartbeat: Heartbeat) -> list[Event]:
+    """What was taken from the node, which knows of it and has it no more."""
+    leaving = [name for name, one in state.leaving.items() if one.node == heartbeat.node]
+    if not leaving:
+        return []
+    there = {report.assignment for report in heartbeat.replicas if report.state is not ReplicaState.ABSENT}
+    there |= {one.assignment for one in heartbeat.unstarted}
+    gone = [name for name in leaving if name not in there and heartbeat.generation >= state.leaving[name].generation]
+    return [ReplicasGone(heartbeat.node, tuple(sorted(gone)))] if gone else []
 
 
 def reports_that_count(state: State, heartbeat: Heartbeat) -> list[ReplicaReport]:

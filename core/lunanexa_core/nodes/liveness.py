@@ -11,15 +11,20 @@ from lunanexa_core.state import State
 from lunanexa_core.time import Instant
 
 
+def silent_ms(observed: Observed, node: NodeId, now: Instant) -> int:
+    """For how long this leader has heard nothing of a node; of one that it never heard, since it began."""
+    reading = observed.nodes.get(node)
+    return now.mono_ms - (observed.began_mono_ms if reading is None else reading.arrived_mono_ms)
+
+
 def judge(observed: Observed, policy: Policy, node: NodeId, now: Instant) -> Liveness:
     """What a node is at this instant."""
-    reading = observed.nodes.get(node)
-    silent_ms = now.mono_ms - (observed.began_mono_ms if reading is None else reading.arrived_mono_ms)
-    if silent_ms >= policy.node_lease_ms:
+    silence_ms = silent_ms(observed, node, now)
+    if silence_ms >= policy.node_lease_ms:
         return Liveness.LOST
-    if silent_ms >= policy.node_suspect_ms:
+    if silence_ms >= policy.node_suspect_ms:
         return Liveness.SUSPECT
-    return Liveness.READY if reading is not None else Liveness.UNKNOWN
+    return Liveness.READY if node in observed.nodes else Liveness.UNKNOWN
 
 
 def liveness_events(state: State, observed: Observed, policy: Policy, now: Instant) -> list[LivenessChanged]:

@@ -27,6 +27,6 @@ def changed(state: State, spec: DeploymentSpec, if_match: int | None = None) -> 
     if current.spec == spec:
         return current
     next_one = Deployment(spec=spec, generation=generation + 1)
-    if current.spec.engine == spec.engine:
+    if (current.spec.engine, current.spec.cut_off_keep_ms) == (spec.engine, spec.cut_off_keep_ms):
         return attrs.evolve(next_one, engine_generation=current.runs)
     return next_one

@@ -11,9 +11,11 @@ from lunanexa_core.kernel.apply import apply
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Refusal
 from lunanexa_core.placement.change import changed
+from lunanexa_core.placement.exclusive import TakenPlace
 from lunanexa_core.placement.feasible import NotFeasible
 from lunanexa_core.placement.reconcile import Change, plan
-from lunanexa_core.placement.roster import refusals
+from lunanexa_core.placement.roster import awaited_places, refusals
+from lunanexa_core.placement.standing import view_of
 from lunanexa_core.policy import Policy
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant
@@ -55,13 +57,15 @@ class PlannedNode:
 
 @attrs.frozen(kw_only=True)
 class Preview:
-    """``generation`` is the next one, or the present one where nothing changes. ``unplaced`` replicas find no node."""
+    """``generation`` is the next one, or the present one where nothing changes. ``unplaced`` replicas find no node, or
+    wait for ``awaited_places`` to be free."""
 
     deployment: DeploymentId
     kind: Kind
     generation: int
     changes: tuple[PlannedChange, ...]
     unplaced: int
+    awaited_places: tuple[TakenPlace, ...]
     nodes: tuple[PlannedNode, ...]
 
 
@@ -82,13 +86,14 @@ def preview(state: State, observed: Observed, policy: Policy, spec: DeploymentSp
             told = _planned(state, trial, deployment, change)
             apply(trial, change, epoch=state.epoch)
             changes += [] if told is None else [told]
-    own = sum(1 for one in trial.assignments.values() if one.deployment == spec.deployment)
+    own = [one for _, one in sorted(trial.assignments.items()) if one.deployment == spec.deployment]
     return Preview(
         deployment=spec.deployment,
         kind=Kind.CREATE if current is None else Kind.NONE if deployment == current else Kind.CHANGE,
         generation=deployment.generation,
         changes=tuple(changes),
-        unplaced=max(0, spec.replicas - own),
+        unplaced=max(0, spec.replicas - len(own)),
+        awaited_places=awaited_places(view_of(trial, observed, policy, now), deployment, own),
         nodes=nodes,
     )
 
@@ -104,6 +109,7 @@ def _fleet_of(state: State) -> State:
         assignments=dict(state.assignments),
         replicas=dict(state.replicas),
         replica_node=dict(state.replica_node),
+        leaving=dict(state.leaving),
     )
 
 

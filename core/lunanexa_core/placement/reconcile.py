@@ -5,18 +5,21 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from lunanexa_core.deployment import Assignment, Deployment
-from lunanexa_core.events import AssignmentPlaced, AssignmentRemoved, Liveness, NodeRetired
+from lunanexa_core.events import AssignmentPlaced, AssignmentRemoved, Liveness, NodeRetired, ReplicasGone
 from lunanexa_core.ids import AssignmentId, NodeId
 from lunanexa_core.observed import Observed
+from lunanexa_core.placement.bound import bound_in_force, bound_of
+from lunanexa_core.placement.exclusive import run_out
 from lunanexa_core.placement.rank import loads
 from lunanexa_core.placement.roster import Roster, nodes_free_for, roster
 from lunanexa_core.placement.standing import EMPTYING, View, by_deployment, view_of
 from lunanexa_core.policy import Policy
 from lunanexa_core.southbound.documents import Directive
+from lunanexa_core.southbound.lease import longer
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant
 
-Change = AssignmentPlaced | AssignmentRemoved | NodeRetired
+Change = AssignmentPlaced | AssignmentRemoved | NodeRetired | ReplicasGone
 
 
 def plan(state: State, observed: Observed, policy: Policy, fresh: Sequence[AssignmentId], now: Instant) -> list[Change]:
@@ -34,6 +37,7 @@ def plan(state: State, observed: Observed, policy: Policy, fresh: Sequence[Assig
     for name, deployment in sorted(state.deployments.items()):
         found = roster(view, deployment, own.get(name, ()))
         changes.extend(_deployment_changes(view, deployment, found, unused))
+    changes.extend(run_out(view))
     changes.extend(NodeRetired(node) for node in _retired(state))
     return changes
 
@@ -41,7 +45,8 @@ def plan(state: State, observed: Observed, policy: Policy, fresh: Sequence[Assig
 def is_unsettled(state: State) -> bool:
     """Whether something is to leave a node, or is lost: then time alone, or who is heard, may bring changes."""
     nodes = (state.nodes[assignment.node] for assignment in state.assignments.values())
-    return any(node.directive in EMPTYING or node.liveness is Liveness.LOST for node in nodes)
+    ends = any(leaving.bound_ms is not None for leaving in state.leaving.values())
+    return ends or any(node.directive in EMPTYING or node.liveness is Liveness.LOST for node in nodes)
 
 
 def _deployment_changes(
@@ -56,7 +61,8 @@ def _deployment_changes(
             yield AssignmentRemoved(assignment.assignment)
     for assignment in (*found.keeps, *found.returns):
         if assignment.generation != deployment.runs:
-            yield AssignmentPlaced(attrs.evolve(assignment, generation=deployment.runs))
+            bound_ms = longer(bound_in_force(view.state, assignment), bound_of(deployment.spec))
+            yield AssignmentPlaced(attrs.evolve(assignment, generation=deployment.runs, bound_ms=bound_ms))
     if found.places and unused:
         node = _best_node(view.state, deployment)
         if node is not None:
@@ -66,6 +72,7 @@ def _deployment_changes(
                     deployment=deployment.spec.deployment,
                     node=node,
                     generation=deployment.runs,
+                    bound_ms=bound_of(deployment.spec),
                 )
             )
 

@@ -4,6 +4,9 @@ A node that is to be emptied keeps a replica that serves for as long as the one 
 (it *covers*), until the node's time is over: only then its requests end and it goes. Where no other node can have one
 nothing is waited for. On top of what is wanted there is one replica at most meanwhile; what may still run on lost nodes
 is not counted, since nobody can know.
+
+An exclusive deployment has never more than is wanted, and what may run on lost nodes counts: nothing covers, and a
+place is filled when it is free (``exclusive``).
 """
 
 from collections.abc import Sequence
@@ -13,6 +16,7 @@ import attrs
 from lunanexa_core.deployment import Assignment, Deployment
 from lunanexa_core.ids import AssignmentId, DeploymentId, NodeId
 from lunanexa_core.observed import Observed
+from lunanexa_core.placement.exclusive import TakenPlace, taken_places
 from lunanexa_core.placement.feasible import NotFeasible, why_not_feasible
 from lunanexa_core.placement.standing import Standing, View, view_of
 from lunanexa_core.policy import Policy
@@ -47,6 +51,8 @@ def roster(view: View, deployment: Deployment, own: Sequence[Assignment]) -> Ros
     keeps, surplus = stays[:wanted], stays[wanted:]
     missing = wanted - sum(1 for one in keeps if one.assignment in ready)
     room = wanted + 1 - len(keeps) - len(by[Standing.LEAVES])
+    if deployment.spec.exclusive:
+        room = wanted - len(taken_places(view, deployment, own))
     open_places = wanted - len(keeps)
     returns = by[Standing.LOST][:missing]
     return Roster(
@@ -58,6 +64,17 @@ def roster(view: View, deployment: Deployment, own: Sequence[Assignment]) -> Ros
         open=open_places,
         places=max(0, min(open_places, room)),
     )
+
+
+def awaited_places(view: View, deployment: Deployment, own: Sequence[Assignment]) -> tuple[TakenPlace, ...]:
+    """What keeps the open places of an exclusive deployment from being filled."""
+    if not deployment.spec.exclusive:
+        return ()
+    found = roster(view, deployment, own)
+    if not found.open or found.places:
+        return ()
+    kept = {one.assignment for one in found.keeps}
+    return tuple(place for place in taken_places(view, deployment, own) if place.assignment not in kept)
 
 
 def covering(
@@ -89,7 +106,7 @@ def _covers(
 ) -> frozenset[AssignmentId]:
     """As many as have a successor that is not ready: one that is there already, or one for which there is a node."""
     candidates = [one.assignment for one in leaves if one.assignment in ready and not view.is_due(one)]
-    if not candidates or missing <= 0:
+    if deployment.spec.exclusive or not candidates or missing <= 0:
         return frozenset()
     on_the_way = missing - open_places
     if open_places:

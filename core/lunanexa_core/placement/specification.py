@@ -10,6 +10,8 @@ from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.state import State
 
 REPLICAS_MAX: Final = 64
+KEEP_MS_MAX: Final = 604_800_000
+"""A week."""
 
 
 def bad_specification(state: State, spec: DeploymentSpec) -> Refusal | None:
@@ -20,7 +22,23 @@ def bad_specification(state: State, spec: DeploymentSpec) -> Refusal | None:
         return _refuse("alias", "An alias has 1 to 256 printable characters.")
     if state.deployment_of_alias.get(spec.alias, spec.deployment) != spec.deployment:
         return _refuse("alias", f"The alias {spec.alias!r} belongs to another deployment.")
-    return _bad_number("replicas", spec.replicas, 0, REPLICAS_MAX) or _bad_engine(spec.engine)
+    return _bad_number("replicas", spec.replicas, 0, REPLICAS_MAX) or _bad_engine(spec.engine) or _bad_exclusion(spec)
+
+
+def _bad_exclusion(spec: DeploymentSpec) -> Refusal | None:
+    keep_ms = spec.cut_off_keep_ms
+    if spec.engine.url is not None:
+        if spec.exclusive:
+            return _refuse("exclusive", "exclusive is for engines to start, and engine.url adopts one.")
+        if keep_ms is not None:
+            return _refuse("cut_off_keep_ms", "cut_off_keep_ms is for engines to start, and engine.url adopts one.")
+    if spec.exclusive and keep_ms is None:
+        message = (
+            "cut_off_keep_ms must be given for an exclusive deployment: an engine that a cut-off node keeps without"
+            " limit could never be replaced. 0: it is stopped as soon as its node's lease has lapsed."
+        )
+        return _refuse("cut_off_keep_ms", message)
+    return _bad_number("cut_off_keep_ms", keep_ms or 0, 0, KEEP_MS_MAX)
 
 
 def _bad_engine(engine: EngineSpec) -> Refusal | None:

@@ -13,11 +13,14 @@ import attrs
 from lunanexa_core.deployment import Assignment
 from lunanexa_core.events import Liveness
 from lunanexa_core.ids import AssignmentId, NodeId
-from lunanexa_core.nodes.liveness import is_heard
+from lunanexa_core.nodes.liveness import is_heard, silent_ms
 from lunanexa_core.observed import Observed
+from lunanexa_core.placement.bound import bound_in_force
 from lunanexa_core.policy import Policy
+from lunanexa_core.routing.reach import reach
 from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.southbound.heartbeat import IdentityGrade, ReplicaState
+from lunanexa_core.southbound.lease import run_out_ms
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant
 
@@ -34,7 +37,8 @@ class Standing(enum.Enum):
     LOST = "lost"
     """Nobody hears of it; it may come back."""
     GONE = "gone"
-    """Its node is to be emptied, and lost."""
+    """Its node is lost, and to be emptied, or none of ours any more; or it is exclusive, and by now its engine is gone
+    for certain."""
 
 
 @attrs.frozen(kw_only=True)
@@ -49,18 +53,33 @@ class View:
 
     def standing(self, assignment: Assignment) -> Standing:
         node = self.state.nodes[assignment.node]
+        if node.revoked:
+            return Standing.GONE
         emptying = node.directive in EMPTYING
         if node.liveness is not Liveness.LOST:
             return Standing.LEAVES if emptying else Standing.STAYS
         if emptying:
             return Standing.GONE
-        return Standing.STAYS if self.frozen else Standing.LOST
+        if self.frozen:
+            return Standing.STAYS
+        exclusive = self.state.deployments[assignment.deployment].spec.exclusive
+        if exclusive and self.runs_out_in_ms(assignment.node, bound_in_force(self.state, assignment)) == 0:
+            return Standing.GONE
+        return Standing.LOST
+
+    def runs_out_in_ms(self, node: NodeId, bound_ms: int | None) -> int | None:
+        """How much longer ``node`` must stay silent until what runs there for ``bound_ms`` at most after its lease is
+        gone; 0: it is. ``None``: no silence tells."""
+        needed_ms = run_out_ms(self.policy.node_lease_ms, bound_ms)
+        if needed_ms is None:
+            return None
+        return max(0, needed_ms - silent_ms(self.observed, node, self.now))
 
     def is_ready(self, assignment: Assignment) -> bool:
         """Whether it could be granted requests, whatever is wanted of its node."""
         report = self.state.replicas.get(assignment.assignment)
         deployment = self.state.deployments[assignment.deployment]
-        if report is None or report.state is not ReplicaState.READY or report.host is None or report.port is None:
+        if report is None or report.state is not ReplicaState.READY or reach(self.state, report) is None:
             return False
         if not report.generation == assignment.generation == deployment.runs:
             return False
@@ -71,8 +90,9 @@ class View:
 
     def is_due(self, assignment: Assignment) -> bool:
         """Whether its node has been emptying for as long as it may take."""
-        since_ms = self.state.nodes[assignment.node].directive_wall_ms
-        return self.now.wall_ms - since_ms >= self.policy.node_drain_ms
+        node = self.state.nodes[assignment.node]
+        within_ms = self.policy.node_drain_ms if node.directive_within_ms is None else node.directive_within_ms
+        return self.now.wall_ms - node.directive_wall_ms >= within_ms
 
     def in_flight(self, assignment: AssignmentId) -> int:
         """Requests that its present start holds."""

@@ -8,6 +8,7 @@ from lunanexa_core.ids import DeploymentId, NodeId
 from lunanexa_core.observed import Observed
 from lunanexa_core.placement.roster import covering
 from lunanexa_core.policy import Policy
+from lunanexa_core.routing.reach import reach
 from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.southbound.heartbeat import IdentityGrade, ReplicaReport, ReplicaState
 from lunanexa_core.state import State
@@ -21,10 +22,13 @@ class NotRoutable(enum.Enum):
     OLD_GENERATION = "of an older generation"
     NODE_UNHEARD = "its node was not heard since this controller began"
     NODE_LOST = "its node is lost"
+    NODE_UNLEASED = "its node has no lease yet"
+    NODE_REVOKED = "its node is not trusted any more"
     NODE_DIRECTIVE = "its node takes no new work"
     NOT_READY = "not ready"
     IDENTITY = "its identity is not proven"
     NO_ADDRESS = "it has no address"
+    UNREACHABLE = "its node has no data listener, and it is not on this machine"
 
 
 def node_hears(observed: Observed, policy: Policy, node: NodeId, now: Instant) -> NotRoutable | None:
@@ -46,9 +50,14 @@ def why_not_routable(
         return NotRoutable.NOT_ASSIGNED
     if report.generation != assignment.generation:
         return NotRoutable.OLD_GENERATION
+    if state.nodes[assignment.node].revoked:
+        return NotRoutable.NODE_REVOKED
     unheard = node_hears(observed, policy, assignment.node, now)
     if unheard is not None:
         return unheard
+    reading = observed.nodes[assignment.node]
+    if not reading.leased or not reading.may_be_leased(now.mono_ms, policy.node_lease_ms):
+        return NotRoutable.NODE_UNLEASED
     directive = state.nodes[assignment.node].directive
     if directive is not Directive.ACTIVE and assignment.assignment not in covering(
         state, observed, policy, assignment.deployment, now
@@ -61,7 +70,7 @@ def why_not_routable(
         return NotRoutable.IDENTITY
     if report.host is None or report.port is None:
         return NotRoutable.NO_ADDRESS
-    return None
+    return NotRoutable.UNREACHABLE if reach(state, report) is None else None
 
 
 def replicas_of(state: State, deployment: DeploymentId) -> Iterator[ReplicaReport]:

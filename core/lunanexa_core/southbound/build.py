@@ -29,10 +29,13 @@ def desired_state(state: State, node_id: NodeId, engine_key: Callable[[Assignmen
                 deployment=assignment.deployment,
                 engine=state.deployments[assignment.deployment].spec.engine,
                 engine_key=_key(state, assignment, engine_key),
+                cut_off_keep_ms=state.deployments[assignment.deployment].spec.cut_off_keep_ms,
             )
             for assignment in mine
             if assignment.deployment in state.deployments
         ),
+        trust=state.trust,
+        revoked=tuple(sorted(state.revoked)),
     )
 
 

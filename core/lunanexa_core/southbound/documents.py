@@ -6,6 +6,7 @@ from typing import Final
 import attrs
 
 from lunanexa_core.deployment import EngineSpec
+from lunanexa_core.identity.trust import TrustSet
 from lunanexa_core.ids import AssignmentId, ClusterId, DeploymentId, NodeId
 
 DESIRED_STATE_SCHEMA: Final = "lunanexa.desired_state.v1"
@@ -29,6 +30,8 @@ class DesiredAssignment:
     deployment: DeploymentId
     engine: EngineSpec
     engine_key: str | None = attrs.field(default=None, repr=False)
+    cut_off_keep_ms: int | None = None
+    """How long the engine is kept after the node's lease has lapsed; ``None``: without limit."""
 
 
 @attrs.frozen(kw_only=True)
@@ -42,6 +45,10 @@ class DesiredState:
     generation: int
     directive: Directive = Directive.ACTIVE
     assignments: tuple[DesiredAssignment, ...] = ()
+    trust: TrustSet | None = None
+    """Whom the node trusts from here on; ``None``: as before."""
+    revoked: tuple[str, ...] = ()
+    """Serials of certificates that count no more."""
 
     @property
     def order(self) -> tuple[int, int]:

@@ -11,8 +11,10 @@ HEARTBEAT_SCHEMA: Final = "lunanexa.heartbeat.v1"
 
 
 class ReplicaState(enum.Enum):
-    """Where a replica is in its life. Each state but Ready, Failed and Absent has a deadline."""
+    """Where a replica is in its life. Each state but AwaitingLease, Ready, Failed and Absent has a deadline."""
 
+    AWAITING_LEASE = "awaiting_lease"
+    """Its node was cut off and starts nothing before it has heard what shall run."""
     AWAITING_MEMORY = "awaiting_memory"
     STARTING = "starting"
     READY = "ready"
@@ -43,7 +45,8 @@ class ExitReason:
     kind: str
     """``exited``, ``signalled``, ``unobserved``, ``start_timeout``, ``wrong_identity``, ``spawn_failed``,
     ``unhealthy``, ``refused`` (the specification can't be started here; ``last_lines`` says why), ``no_memory``
-    (it was not started) and ``memory_limit`` (it was stopped), for which ``detail`` says why."""
+    (it was not started), ``memory_limit`` (it was stopped), for which ``detail`` says why, and ``cut_off`` (its node
+    had no lease for longer than the deployment lets it run so)."""
     code: int | None = None
     signal: int | None = None
     detail: str | None = None
@@ -90,6 +93,14 @@ class RefusedAssignment:
     refusal: str
 
 
+@attrs.frozen
+class UnstartedReplica:
+    """A replica that the node has and of which no start has an id yet: why is what its state says."""
+
+    assignment: AssignmentId
+    state: ReplicaState
+
+
 @attrs.frozen(kw_only=True)
 class Heartbeat:
     """One report of a node. ``sequence`` rises by one within a boot of the agent's machine and process."""
@@ -102,27 +113,42 @@ class Heartbeat:
     generation: int
     agent_version: str
     replicas: tuple[ReplicaReport, ...] = ()
+    unstarted: tuple[UnstartedReplica, ...] = ()
+    """What stands neither here nor there, the node does not have: nothing of it runs."""
     available_mib: int | None = None
     total_mib: int | None = None
+    trust_version: int | None = None
+    """Of the set that the node trusts by."""
+    leased: bool | None = None
+    """Whether the node had a lease when it sent this; without one its data listener lets nobody in. ``None``: it does
+    not say."""
     document_refusal: str | None = None
     """Why the newest offered document is not followed; ``None`` once one is."""
     refused: tuple[RefusedAssignment, ...] = ()
+    skew_ms: int | None = None
+    """By how much the controller's wall clock is ahead of the node's; ``None`` is unknown."""
+    skew_error_ms: int | None = None
 
     def fault(self) -> tuple[str, str] | None:
         """The first member that no agent would send, and what it must be. Reading checked the types alone."""
         counts = {"epoch": self.epoch, "generation": self.generation}
+        counts |= {"trust_version": self.trust_version or 0}
         counts |= {"available_mib": self.available_mib or 0, "total_mib": self.total_mib or 0}
+        counts |= {"skew_error_ms": self.skew_error_ms or 0}
         names: dict[str, str] = {"boot": self.boot}
         for place, report in enumerate(self.replicas):
             at = f"replicas[{place}]"
             names |= {f"{at}.assignment": report.assignment, f"{at}.start": report.start}
             counts |= {f"{at}.generation": report.generation, f"{at}.slots": report.slots}
             counts |= {f"{at}.restarts": report.restarts}
+        names |= {f"unstarted[{place}].assignment": one.assignment for place, one in enumerate(self.unstarted)}
         for field, name in names.items():
             if not is_identifier(name):
                 return field, "has other characters than ASCII letters, digits and -_.: or not 1 to 256 of them"
         if self.sequence < 1:
             return "sequence", "must be at least 1"
+        if self.total_mib is not None and (self.available_mib or 0) > self.total_mib:
+            return "available_mib", "must not be above total_mib"
         return next(((field, "must not be negative") for field, count in counts.items() if count < 0), None)
 
 
@@ -136,6 +162,8 @@ class HeartbeatAnswer:
     epoch: int
     generation: int
     lease_ms: int
+    wall_ms: int | None = None
+    """The controller's wall clock as it answered; ``None``: it does not tell."""
 
 
 @attrs.frozen(kw_only=True)

@@ -7,14 +7,14 @@ and of the client run in one loop, so each check waits for conditions and never 
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 import trio
 import trio.testing
 
 from lunanexa_ports.asgi import ABORT, AsgiApplication, Receive, Scope, Send
-from lunanexa_ports.http_client import IDEMPOTENT, HttpBroken, HttpClient, HttpRequest, HttpUnreachable
+from lunanexa_ports.http_client import IDEMPOTENT, HttpBroken, HttpClient, HttpRequest, HttpUnreachable, TlsPeer
 
 LIMIT_S = 30
 LARGE_BYTES = 8 * 1024 * 1024
@@ -26,9 +26,12 @@ class ServedApp:
     port: int
     kill: Callable[[], None]
     """As the death of the server's process: its handlers stop, every connection ends, the port refuses."""
+    tls: TlsPeer | None = None
+    """Over mutual TLS."""
 
-    def request(self, method: str = "GET", target: str = "/", **rest: object) -> HttpRequest:
-        return HttpRequest(method=method, host=self.host, port=self.port, target=target, **rest)  # type: ignore[arg-type]  # passed on
+    def request(self, method: str = "GET", target: str = "/", **rest: Any) -> HttpRequest:
+        request = HttpRequest(method=method, host=self.host, port=self.port, target=target, tls=self.tls)
+        return attrs.evolve(request, **rest)
 
 
 class MakeClient(Protocol):
@@ -66,7 +69,7 @@ async def check_unary(bench: Bench) -> None:
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         seen.append(scope)
         headers = [(b"x-one", b"1"), (b"set-cookie", b"a=1"), (b"set-cookie", b"b=2")]
-        await _answer(send, 207, b"hello", headers)
+        await answer(send, 207, b"hello", headers)
 
     async with bench.serving(app) as (client, served):
         request = served.request(target="/a%20b/c?x=y&x=z", headers=((b"x-in", b"1"), (b"x-in", b"2")))
@@ -89,7 +92,7 @@ async def check_request_body(bench: Bench) -> None:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         lengths.append(dict(scope["headers"]).get(b"content-length"))
-        await _answer(send, 200, await _body(receive))
+        await answer(send, 200, await _body(receive))
 
     async with bench.serving(app) as (client, served):
         for body in (b"", b"few", bytes(range(256)) * (LARGE_BYTES // 256)):
@@ -109,9 +112,9 @@ async def check_stream_arrives_piece_by_piece(bench: Bench) -> None:
 
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         if scope["path"] == "/empty":
-            await _answer(send, 204, b"")
+            await answer(send, 204, b"")
             return
-        await _start(send, 200)
+        await start_answer(send, 200)
         for index in range(5):
             await send({"type": "http.response.body", "body": b"piece %d" % index, "more_body": True})
             await give.receive()
@@ -130,7 +133,7 @@ async def check_stream_arrives_piece_by_piece(bench: Bench) -> None:
 
 async def check_read_is_bounded(bench: Bench) -> None:
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
-        await _answer(send, 200, b"x" * 1_001)
+        await answer(send, 200, b"x" * 1_001)
 
     async with bench.serving(app) as (client, served), client.exchange(served.request()) as response:
         broken = await _broken(response.read(1_000))
@@ -141,7 +144,7 @@ async def check_early_answer(bench: Bench) -> None:
     """A server that answers before it has read the body is heard."""
 
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
-        await _answer(send, 413, b"too large")
+        await answer(send, 413, b"too large")
 
     async with bench.serving(app) as (client, served):
         async with client.exchange(served.request("POST", body=b"x" * LARGE_BYTES)) as response:
@@ -155,7 +158,7 @@ async def check_cut_body(bench: Bench) -> None:
     served_one: list[ServedApp] = []
 
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
-        await _start(send, 200)
+        await start_answer(send, 200)
         await send({"type": "http.response.body", "body": b"some", "more_body": True})
         await trio.sleep_forever()
 
@@ -176,7 +179,7 @@ async def check_cut_before_head(bench: Bench) -> None:
 
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         if scope["path"] == "/first":
-            await _answer(send, 200, b"")
+            await answer(send, 200, b"")
             return
         asked.set()
         await trio.sleep_forever()
@@ -194,7 +197,7 @@ async def check_cut_before_head(bench: Bench) -> None:
 
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(kill_when_asked)
-                broken = await _broken(_enter(client, served.request()))
+                broken = await _broken(enter(client, served.request()))
                 assert not broken.head_seen
 
 
@@ -208,13 +211,13 @@ async def check_used_connection_that_ends(bench: Bench) -> None:
         nonlocal able
         able = ABORT in scope["extensions"]
         if scope["path"] == "/first":
-            await _answer(send, 200, b"")
+            await answer(send, 200, b"")
             return
         asked.append(scope)
         if len(asked) == 1:
             await send({"type": ABORT})
         else:
-            await _answer(send, 200, b"again")
+            await answer(send, 200, b"again")
 
     for method in ("POST", "PATCH", "GET", "PUT"):
         asked.clear()
@@ -229,19 +232,19 @@ async def check_used_connection_that_ends(bench: Bench) -> None:
                     assert await response.read(100) == b"again"
                 assert len({scope["client"] for scope in asked}) == 2
             else:
-                broken = await _broken(_enter(client, request))
+                broken = await _broken(enter(client, request))
                 assert not broken.head_seen
                 assert len(asked) == 1
 
 
 async def check_refused(bench: Bench) -> None:
     async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
-        await _answer(send, 200, b"")
+        await answer(send, 200, b"")
 
     async with bench.serving(app) as (client, served):
         served.kill()
         try:
-            await _enter(client, served.request())
+            await enter(client, served.request())
         except HttpUnreachable:
             return
     raise AssertionError("a refused connection is HttpUnreachable")
@@ -255,11 +258,11 @@ async def check_head_timeout(bench: Bench) -> None:
     async def app(_scope: Scope, receive: Receive, _send: Send) -> None:
         nonlocal asked
         asked += 1
-        await _disconnect(receive)
+        await until_disconnect(receive)
         left.set()
 
     async with bench.serving(app) as (client, served):
-        broken = await _broken(_enter(client, served.request(head_timeout_ms=20)))
+        broken = await _broken(enter(client, served.request(head_timeout_ms=20)))
         assert not broken.head_seen
         await left.wait()
         assert asked == 1, "not tried again"
@@ -273,9 +276,9 @@ async def check_cancel_is_seen(bench: Bench) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         asked.set()
         if scope["path"] == "/stream":
-            await _start(send, 200)
+            await start_answer(send, 200)
             await send({"type": "http.response.body", "body": b"some", "more_body": True})
-        await _disconnect(receive)
+        await until_disconnect(receive)
         left[-1].set()
 
     async with bench.serving(app) as (client, served):
@@ -290,7 +293,7 @@ async def check_cancel_is_seen(bench: Bench) -> None:
         left.append(trio.Event())
         asked = trio.Event()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_enter, client, served.request())
+            nursery.start_soon(enter, client, served.request())
             await asked.wait()
             nursery.cancel_scope.cancel()
         await left[-1].wait()
@@ -301,9 +304,9 @@ async def check_leaving_early_is_seen(bench: Bench) -> None:
     left = trio.Event()
 
     async def app(_scope: Scope, receive: Receive, send: Send) -> None:
-        await _start(send, 200)
+        await start_answer(send, 200)
         await send({"type": "http.response.body", "body": b"some", "more_body": True})
-        await _disconnect(receive)
+        await until_disconnect(receive)
         left.set()
 
     async with bench.serving(app) as (client, served):
@@ -321,10 +324,10 @@ async def check_reuse(bench: Bench) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         clients.append(scope["client"])
         _ = await _body(receive)
-        await _start(send, 200)
+        await start_answer(send, 200)
         await send({"type": "http.response.body", "body": b"x", "more_body": True})
         if scope["path"] == "/endless":
-            await _disconnect(receive)
+            await until_disconnect(receive)
         else:
             await send({"type": "http.response.body", "body": b"y", "more_body": False})
 
@@ -348,7 +351,7 @@ async def check_limit_counts_exchanges(bench: Bench) -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await _start(send, 200)
+        await start_answer(send, 200)
         await send({"type": "http.response.body", "body": b"x", "more_body": True})
         await finish.wait()
         running -= 1
@@ -371,7 +374,7 @@ async def check_limit_counts_exchanges(bench: Bench) -> None:
             await begins.receive()
             with trio.CancelScope() as waiting:
                 async with trio.open_nursery() as inner:
-                    inner.start_soon(_enter, client, served.request())
+                    inner.start_soon(enter, client, served.request())
                     await trio.testing.wait_all_tasks_blocked()
                     waiting.cancel()
             finish.set()
@@ -381,7 +384,7 @@ async def check_limit_counts_exchanges(bench: Bench) -> None:
 
 async def check_two_exchanges_of_one_task(bench: Bench) -> None:
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
-        await _answer(send, 200, scope["path"].encode())
+        await answer(send, 200, scope["path"].encode())
 
     async with (
         bench.serving(app) as (client, served),
@@ -396,9 +399,9 @@ async def check_close(bench: Bench) -> None:
     """An exchange in progress ends broken; a later one finds no connection."""
 
     async def app(_scope: Scope, receive: Receive, send: Send) -> None:
-        await _start(send, 200)
+        await start_answer(send, 200)
         await send({"type": "http.response.body", "body": b"some", "more_body": True})
-        await _disconnect(receive)
+        await until_disconnect(receive)
 
     async with bench.serving(app) as (client, served):
         async with client.exchange(served.request()) as response:
@@ -409,7 +412,7 @@ async def check_close(bench: Bench) -> None:
                 broken = await _broken(anext(pieces))
                 assert broken.head_seen
         try:
-            await _enter(client, served.request())
+            await enter(client, served.request())
         except HttpUnreachable:
             return
     raise AssertionError("a closed client is HttpUnreachable")
@@ -443,12 +446,12 @@ async def check_http_client(make_client: MakeClient, serve_app: ServeApp) -> Non
             await check(bench)
 
 
-async def _start(send: Send, status: int, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+async def start_answer(send: Send, status: int, headers: list[tuple[bytes, bytes]] | None = None) -> None:
     await send({"type": "http.response.start", "status": status, "headers": headers or []})
 
 
-async def _answer(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None) -> None:
-    await _start(send, status, headers)
+async def answer(send: Send, status: int, body: bytes, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+    await start_answer(send, status, headers)
     await send({"type": "http.response.body", "body": body, "more_body": False})
 
 
@@ -462,12 +465,12 @@ async def _body(receive: Receive) -> bytes:
             return b"".join(parts)
 
 
-async def _disconnect(receive: Receive) -> None:
+async def until_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _enter(client: HttpClient, request: HttpRequest) -> None:
+async def enter(client: HttpClient, request: HttpRequest) -> None:
     async with client.exchange(request):
         pass
 

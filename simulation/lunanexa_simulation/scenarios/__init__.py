@@ -5,14 +5,17 @@ from typing import Final
 
 import attrs
 
-from lunanexa_simulation.run import Run, RunResult, run_simulated
+from lunanexa_simulation.run import Manner, Run, RunResult, run_simulated
 from lunanexa_simulation.scenarios import (
     agent_kill,
     cancellation,
     clocks,
+    data_door,
     disk,
     drain,
     engine_faults,
+    enrolment,
+    exclusive,
     failover,
     first_slice,
     idempotency,
@@ -26,6 +29,8 @@ from lunanexa_simulation.scenarios import (
     partition,
     reboot,
     restore,
+    revocation,
+    trust_rotation,
     websocket,
     workloads,
 )
@@ -40,9 +45,9 @@ class Scenario:
     main: Callable[[Run], Awaitable[None]]
     horizon_ms: int = 600_000
 
-    def run(self, seed: int) -> RunResult:
+    def run(self, seed: int, manner: Manner | None = None) -> RunResult:
         """Runs it from ``seed``."""
-        return run_simulated(self.main, seed, horizon_ms=self.horizon_ms)
+        return run_simulated(self.main, seed, horizon_ms=self.horizon_ms, manner=manner)
 
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {
@@ -95,7 +100,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         ),
         Scenario(
             name="partition",
-            summary="controller and agents can't hear each other; streams go on, the engines are found as they were",
+            summary="controller and agents can't hear each other; what a lease ends, and engines found as they were",
             main=partition.main,
         ),
         Scenario(
@@ -137,6 +142,31 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             name="node-loss",
             summary="a node is cut off, dies, returns; its replica comes up elsewhere; most are late: nothing moves",
             main=node_loss.main,
+        ),
+        Scenario(
+            name="exclusive",
+            summary="a deployment of one place; its node is cut off, killed, drained; never two engines at once",
+            main=exclusive.main,
+        ),
+        Scenario(
+            name="data-door",
+            summary="who is let in at a node's data listener; old starts, a node that lies, a lease that lapses",
+            main=data_door.main,
+        ),
+        Scenario(
+            name="enrolment",
+            summary="agents that die as they enrol; certificates renewed at half of their time, and after a week-end",
+            main=enrolment.main,
+        ),
+        Scenario(
+            name="revocation",
+            summary="a node is revoked under streams; nothing of it counts, and a token lets it in again",
+            main=revocation.main,
+        ),
+        Scenario(
+            name="trust-rotation",
+            summary="authority and signing key are exchanged under calls; a node is away; the old keys go",
+            main=trust_rotation.main,
         ),
         Scenario(
             name="many-faults",

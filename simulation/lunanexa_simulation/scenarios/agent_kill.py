@@ -1,6 +1,6 @@
-"""The agent is killed under running streams, for a moment and then for longer than its lease: no stream notices,
-nothing is granted once the node is lost, and each time the next agent finds the same engine process and says
-from its first word on that it serves."""
+"""The agent is killed under running streams, for a moment and then for longer than its lease. Where engines are reached
+on the controller's own machine no stream notices; nothing is granted once the node is lost, and each time the next
+agent finds the same engine process and says from its first word on that it serves."""
 
 from typing import Final
 
@@ -13,14 +13,16 @@ from lunanexa_simulation.client import Ending
 from lunanexa_simulation.faults import crash_agent
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import listed, served, until_listed
-from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world import World, WorldPlan, open_world
 
+PLAN: Final = WorldPlan(doors=False)
+"""A data listener would go with its agent."""
 STREAMS: Final = 3
 
 
 async def main(run: Run) -> None:
     """The scenario."""
-    async with open_world(run) as world:
+    async with open_world(run, PLAN) as world:
         await world.start()
         await world.deploy()
         await until_listed(world, "at first")
@@ -42,6 +44,7 @@ async def _for_a_moment(world: World) -> None:
     await world.until("the next agent is heard", lambda: _reading(world).boot != boot, within_ms=60_000)
     states = {report.state for report in _reading(world).heartbeat.replicas}
     world.check("it tells of an engine that serves", states == {ReplicaState.READY}, states)
+    await until_listed(world, "once it has a lease")
     await _same_engine(world, start, "after a moment")
 
 

@@ -1,6 +1,6 @@
 """Clocks that lie: a node's is ten minutes off, jumps and runs fast, another's runs slow, and somebody sets the
 controller's back and forth. No node is suspected, no session lapses, a key's minute is used up as long as a minute
-takes, and the time of the ledger goes on steadily."""
+takes, and the time of the ledger goes on steadily. By how far a clock is off is told."""
 
 from typing import Final
 
@@ -8,6 +8,7 @@ import trio
 
 from lunanexa_core.events import LivenessChanged
 from lunanexa_core.outcomes import Outcome
+from lunanexa_core.southbound.skew import is_far_off
 from lunanexa_simulation.client import Client, Ending
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.faults import jump_clock, run_clock
@@ -24,6 +25,8 @@ OFF_MS: Final = 600_000
 FIVE_PERCENT_PPM: Final = 50_000
 A_MINUTE: Final = 3
 WINDOW_MS: Final = 60_000
+TOLD_MS: Final = 5_000
+"""Two heartbeats: one measures, the next tells."""
 LEAN: Final = 1.1 * 1.05
 """By how much the ledger's minute may be shorter: it leans towards a clock that runs fast."""
 
@@ -37,11 +40,14 @@ async def main(run: Run) -> None:
         await world.deploy(replicas=2)
         await world.until("both replicas are routable", lambda: world.routable() == 2, within_ms=60_000)
         await until_listed(world, "with clocks that are off")
+        await _skew_is_told(world, "from the beginning")
         blamed, starts = len(changes(world, LivenessChanged)), _starts(world)
         _, client = await world.make_key("limited", requests_per_minute=A_MINUTE)
         began_ms = await _used_up(world, client)
         await _jumps(world, client, "a node's", world.nodes[0].clock)
+        await _skew_is_told(world, "after jumps of its clock")
         await _jumps(world, client, "the controller's", world.clock)
+        await _skew_is_told(world, "after jumps of the controller's")
         run_clock(world, "the controller", world.clock, FIVE_PERCENT_PPM)
         run_clock(world, "sim-dgx-1", world.nodes[0].clock, FIVE_PERCENT_PPM)
         await _minute(world, client, began_ms)
@@ -51,6 +57,27 @@ async def main(run: Run) -> None:
         world.check("no node is blamed for a clock", not told, told)
         world.check("no engine either", _starts(world) == starts, _starts(world))
         await world.stop()
+
+
+async def _skew_is_told(world: World, when: str) -> None:
+    """Of the first node, whose clock runs as fast as the controller's."""
+    node = world.nodes[0]
+
+    def is_told() -> bool:
+        heartbeat = world.kernel.observed.nodes[node.name].heartbeat
+        if heartbeat.skew_ms is None or heartbeat.skew_error_ms is None:
+            return False
+        true_ms = world.clock.now().wall_ms - node.clock.now().wall_ms
+        return abs(heartbeat.skew_ms - true_ms) <= heartbeat.skew_error_ms
+
+    await world.until(f"the skew of {node.name} is told {when}", is_told, within_ms=TOLD_MS)
+    beats = [reading.heartbeat for reading in world.kernel.observed.nodes.values()]
+    far_off = any(is_far_off(beat.skew_ms, beat.skew_error_ms) for beat in beats)
+    _, status = await world.operate("GET", "/admin/v1/status")
+    warned = [alert["code"] for alert in status["alerts"]]
+    world.check(f"the status warns of it {when}", (["clock_skew"] if far_off else []) == warned, status["alerts"])
+    told = [one["skew_ms"] for one in status["nodes"] if one["node"] == node.name]
+    world.check(f"and tells it {when}", None not in told and len(told) == 1, told)
 
 
 async def _used_up(world: World, client: Client) -> int:

@@ -96,14 +96,14 @@ def _check_told(world: World, body: Mapping[str, Any], answer: Answer, when: str
     """Served, or told honestly that the store is not there; one receipt for whatever was admitted."""
     world.check_answer(f"what came is the engine's answer or its beginning, {when}", body, answer)
     if answer.ending is Ending.REFUSED:
-        honest = answer.status == 503 and answer.error in _STORE and answer.retry_after_s is not None
+        honest = answer.status == 503 and answer.error in (*_STORE, _UNLEASED) and answer.retry_after_s is not None
         world.check(f"a refusal is 503 with Retry-After, {when}", honest, answer)
     else:
         whole = answer.ending is Ending.WHOLE
         told = whole or (answer.ending is Ending.ERROR_FRAME and answer.error in _STORE)
         world.check(f"an answer is whole, or says what failed, {when}", told, answer)
     receipts = receipts_of(world, answer.workload)
-    if answer.error == Outcome.STORE_UNAVAILABLE.value:
+    if answer.error in (Outcome.STORE_UNAVAILABLE.value, _UNLEASED):
         world.check(f"what was refused has no receipt, {when}", not receipts, receipts)
         return
     world.check(f"what was admitted has one receipt, {when}", len(receipts) == 1, receipts)
@@ -113,6 +113,8 @@ def _check_told(world: World, body: Mapping[str, Any], answer: Answer, when: str
 
 
 _STORE: Final = (Outcome.STORE_UNAVAILABLE.value, Outcome.RECEIPT_UNAVAILABLE.value)
+_UNLEASED: Final = Outcome.STARTING.value
+"""The node's lease has run out meanwhile; until its next heartbeat it serves nobody."""
 
 
 async def _nodes_disk(world: World) -> None:

@@ -1,11 +1,12 @@
 """Three controllers on one journal. The leader dies, is cut off from the journal, and stops; each time another leads
-within the lease, the nodes find it, and what the old one had admitted has one receipt."""
+within the lease, the nodes find it and none is suspected, and what the old one had admitted has one receipt."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import trio
 
+from lunanexa_core.events import LivenessChanged
 from lunanexa_core.policy import Policy
 from lunanexa_core.workload import WorkloadState
 from lunanexa_simulation.client import Answer, Ending
@@ -13,7 +14,7 @@ from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.controller_host import ControllerHost
 from lunanexa_simulation.faults import crash_controller, cut_from_journal, run_clock
 from lunanexa_simulation.run import Run
-from lunanexa_simulation.scenarios.steps import at_rest, receipts_of, served, until_listed
+from lunanexa_simulation.scenarios.steps import at_rest, changes, receipts_of, served, until_listed
 from lunanexa_simulation.world import World, WorldPlan, open_world
 
 STREAMS: Final = 3
@@ -32,10 +33,13 @@ async def main(run: Run) -> None:
         await world.deploy(replicas=2)
         await world.until("both replicas are routable", lambda: world.routable() == 2, within_ms=60_000)
         await served(world, "by the first leader")
+        heard = len(changes(world, LivenessChanged))
         await _refused_by_followers(world)
         await _leader_dies(world)
         await _leader_is_cut_off(world)
         await _leader_stops(world)
+        told = changes(world, LivenessChanged)[heard:]
+        world.check("a new leader gives every node its time anew", not told, told)
         await world.stop()
 
 

@@ -1,12 +1,13 @@
 """Controller and agent can't hear each other: for a moment, over a slow line, and beyond the lease, in both ways and
-in either one. Running streams go on, since requests take another way; a node that was silent for its lease is granted
-nothing and its model is not listed; when it is heard again its engines serve on, the same processes as before."""
+in either one. Requests take another way and go on until the lease of their node ends them; a node that was silent for its
+lease is granted nothing and its model is not listed; when it is heard again its engines serve on, the same processes as
+before."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from lunanexa_core.events import Liveness, LivenessChanged
-from lunanexa_core.ids import BootId
+from lunanexa_core.ids import BootId, StartId
 from lunanexa_core.outcomes import Outcome
 from lunanexa_ports.processes import ProcessIdentity
 from lunanexa_simulation.client import Answer, Ending
@@ -82,7 +83,10 @@ async def _beyond_the_lease(world: World, way: Way) -> None:
         world.check(f"one replica is routable, {way.value}", world.routable() == 1, world.routable())
         world.check(f"the model is listed, {way.value}", await listed(world))
         answer = await world.client.chat(world.prompt(f"of the other node {way.value}", max_tokens=2))
-    _check_streams(world, [*(answer for _, answer in streams), answer], f"cut off {way.value}")
+    cut = [one for one in streams if _start_of(world, one[1]) in {start for _, start in world.nodes[0].running()}]
+    _check_cut(world, cut, f"cut off {way.value}")
+    whole = [told for body, told in streams if (body, told) not in cut]
+    _check_streams(world, [*whole, answer], f"cut off {way.value}")
     there = {start for _, start in world.nodes[1].running()}
     granted = world.sight.grants.granted_starts
     starts = [start for workload, one in granted.items() if workload == answer.workload for start in one]
@@ -92,7 +96,7 @@ async def _beyond_the_lease(world: World, way: Way) -> None:
 
 
 async def _nobody_is_heard(world: World) -> None:
-    """Every engine lives, and none is granted anything."""
+    """Every engine lives, and none serves anybody."""
     async with world.streams(STREAMS, "nobody is heard", max_tokens=TOKENS) as streams:
         for number in range(2):
             part(world, number, Way.BOTH)
@@ -104,7 +108,7 @@ async def _nobody_is_heard(world: World) -> None:
             refused = await world.client.chat(world.prompt("of nobody", stream=stream))
             honest = refused.status == 503 and refused.error in _NONE and refused.retry_after_s is not None
             world.check("a call is refused with 503 and Retry-After", honest, refused)
-    _check_streams(world, [answer for _, answer in streams], "when nobody is heard")
+    _check_cut(world, streams, "when nobody is heard")
     for number in range(2):
         join(world, number)
     await _until_back(world, "when all are heard again")
@@ -135,6 +139,25 @@ def _check_streams(world: World, answers: Sequence[Answer], when: str) -> None:
         world.check(f"one receipt each, {when}", len(receipts) == 1, receipts)
         attempts = receipts[0].settlement.attempts
         world.check(f"nothing ran twice, {when}", len(attempts) == 1, attempts)
+
+
+def _check_cut(world: World, streams: Sequence[tuple[Mapping[str, Any], Answer]], when: str) -> None:
+    """A node's lease ends what is in progress there: by then a successor may serve."""
+    world.check(f"there is something to cut {when}", bool(streams))
+    for body, answer in streams:
+        told = answer.ending is Ending.ERROR_FRAME and answer.error == Outcome.ENGINE_FAILED.value
+        world.check(f"who is cut is told so {when}", told, answer)
+        world.check_answer(f"and has the beginning of the engine's answer {when}", body, answer)
+        receipts = receipts_of(world, answer.workload)
+        world.check(f"one receipt each, {when}", len(receipts) == 1, receipts)
+        attempts = receipts[0].settlement.attempts
+        world.check(f"nothing ran twice, {when}", [one.failure for one in attempts] == ["engine_cut"], attempts)
+
+
+def _start_of(world: World, answer: Answer) -> StartId | None:
+    """Where a call ended."""
+    receipts = receipts_of(world, answer.workload)
+    return receipts[0].settlement.attempts[-1].start if receipts else None
 
 
 def _standing(world: World) -> tuple[list[ProcessIdentity], list[BootId | None]]:

@@ -1,6 +1,10 @@
 """Steps that scenarios share."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final, TypeVar
+
+import trio
 
 from lunanexa_apps.controller.rows import from_row
 from lunanexa_core.events import KIND_OF_TYPE
@@ -11,6 +15,8 @@ from lunanexa_simulation.world import MODEL_ALIAS, TOKENS, World
 T = TypeVar("T")
 SERVED: Final = 3
 """Calls that one look at the service makes."""
+PAUSE_S: Final = 2.0
+"""Between two calls of who calls all the while."""
 
 
 async def until_listed(world: World, when: str) -> None:
@@ -71,3 +77,24 @@ async def at_rest(world: World, when: str) -> None:
 def waiting(world: World) -> int:
     """How many wait for a slot."""
     return sum(map(len, world.kernel.observed.queues.values()))
+
+
+@asynccontextmanager
+async def calling(world: World, when: str) -> AsyncIterator[None]:
+    """Somebody calls all the while, and is served each time."""
+    over = trio.Event()
+
+    async def call() -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            body = world.prompt(f"{when} ({number})", max_tokens=4)
+            answer = await world.client.chat(body)
+            world.check(f"every call is served {when}", answer.ending is Ending.WHOLE, answer)
+            world.check_answer(f"with the engine's answer {when}", body, answer)
+            await trio.sleep(PAUSE_S)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        yield
+        over.set()

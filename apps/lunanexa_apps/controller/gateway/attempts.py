@@ -139,6 +139,7 @@ class Attempts:
             headers=_headers(grant, progress, head, streams=streams),
             more=body,
             connect_timeout_ms=settings.connect_ms,
+            tls=grant.tls,
         )
 
         async def relay(response: HttpResponse) -> Relayed:

@@ -1,0 +1,1 @@
+"""What an agent finds on its machine: addresses, disks, devices."""

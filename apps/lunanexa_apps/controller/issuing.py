@@ -1,0 +1,123 @@
+"""The cluster's private keys as the controller uses them: what it signs and issues now, or why it can't.
+
+Which are in use is the journal's word, and where they lie is the adapter's: a leader that was not given the newest ones
+says so, and nodes ask the next controller.
+"""
+
+from typing import Final
+
+import attrs
+import structlog
+
+from lunanexa_apps.controller.batches import STORE_DOWN
+from lunanexa_apps.controller.kernel import Kernel
+from lunanexa_core.identity.certificate import NodeCertificate, terms_at
+from lunanexa_core.identity.names import Identity
+from lunanexa_core.identity.trust import TrustSet
+from lunanexa_core.keys import secret_digest
+from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_ports.clock import Clock
+from lunanexa_ports.errors import PortFault
+from lunanexa_ports.fleet_keys import FleetKeys
+from lunanexa_ports.ids import IdSource
+from lunanexa_ports.signing import Signer
+
+_log = structlog.get_logger()
+LOOK_AGAIN_MS: Final = 5_000
+"""A key that was missing is looked for again so often: it may have been copied there."""
+LACKS_KEYS: Final = Refusal(
+    outcome=Outcome.STORE_UNAVAILABLE, message="This controller can't use the keys of its cluster; see its log."
+)
+_BAD_REQUEST: Final = Refusal(
+    outcome=Outcome.INVALID_REQUEST,
+    message="certificate_request must be PKCS #10 (DER, hex) for a key of Ed25519 or P-256, signed with it.",
+    param="certificate_request",
+)
+_SERIAL_DIGITS: Final = 32
+
+
+@attrs.frozen(kw_only=True)
+class Issued:
+    """A certificate, by the authority that ``trust`` says issues. Nobody was given it yet."""
+
+    chain: str
+    certificate: NodeCertificate
+    trust: TrustSet
+
+
+class ClusterKeys:
+    """Every signature and certificate of the controller is made here."""
+
+    def __init__(self, kernel: Kernel, keys: FleetKeys, clock: Clock, ids: IdSource) -> None:
+        self._kernel = kernel
+        self._keys = keys
+        self._clock = clock
+        self._ids = ids
+        self._signers: dict[str, Signer] = {}
+        self._looked_mono_ms: int | None = None
+        self.problem: str | None = None
+        """Why the keys that are in use can't be used, as it was found last; ``None``: they can."""
+
+    @property
+    def wall_ms(self) -> int:
+        """The wall clock of this machine, by which certificates are good."""
+        return self._clock.now().wall_ms
+
+    def signer(self) -> Signer | Refusal:
+        """Who signs documents now. Raises ``PortUnavailable``."""
+        trust = self._kernel.state.trust
+        if trust is None:
+            return STORE_DOWN
+        found = self._signers.get(trust.signing.key_id) or self._look_for(trust.signing.key_id)
+        if found is None:
+            self._tell(f"the signing key {trust.signing.key_id} is not here")
+            return LACKS_KEYS
+        return found
+
+    def issue(self, identity: Identity, request: bytes) -> Issued | Refusal:
+        """A certificate for the key of a PKCS #10 request. Raises ``PortUnavailable``."""
+        trust = self._kernel.state.trust
+        if trust is None:
+            return STORE_DOWN
+        issuer = trust.issuing.fingerprint
+        serial = secret_digest(self._ids.secret())[:_SERIAL_DIGITS].lstrip("0")
+        # By the clock that both ends of a connection go by, not by that of events, which only leans towards it.
+        terms = terms_at(identity.uri, serial, self.wall_ms)
+        try:
+            chain = self._keys.issue(issuer, request, terms)
+        except PortFault as fault:
+            self._tell(str(fault))
+            return LACKS_KEYS
+        if chain is None:
+            return _BAD_REQUEST
+        self.problem = None
+        certificate = NodeCertificate(serial=serial, issuer=issuer, not_after_wall_ms=terms.not_after_s * 1_000)
+        return Issued(chain=chain, certificate=certificate, trust=trust)
+
+    def forget_dropped(self, former: TrustSet, trust: TrustSet) -> None:
+        """Removes the private keys that the cluster trusts no more. Raises as the port does."""
+        dropped = [one.fingerprint for one in former.authorities if one not in trust.authorities]
+        voided = [one.key_id for one in former.signing_keys if one not in trust.signing_keys]
+        for fingerprint, key_id in zip(dropped, voided, strict=True):
+            self._keys.forget(fingerprint, key_id)
+            _log.info("cluster_keys_forgotten", authority=fingerprint, signing_key=key_id)
+
+    def _look_for(self, key_id: str) -> Signer | None:
+        now_ms = self._clock.now().mono_ms
+        if self._looked_mono_ms is not None and now_ms - self._looked_mono_ms < LOOK_AGAIN_MS:
+            return None
+        self._looked_mono_ms = now_ms
+        try:
+            self._signers = dict(self._keys.signers())
+        except PortFault as fault:
+            self._tell(str(fault))
+        found = self._signers.get(key_id)
+        if found is not None:
+            self.problem = None
+        return found
+
+    def _tell(self, problem: str) -> None:
+        if problem != self.problem:
+            fix = "copy what is newer in the folder controller/secrets of the controller that led before"
+            _log.error("cluster_keys_unusable", problem=problem, fix=fix)
+        self.problem = problem

@@ -1,0 +1,57 @@
+"""What commands get from the composition root, and what they hand back to it."""
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+import attrs
+
+from lunanexa_apps.cli.tools import Run
+from lunanexa_apps.node.doctor import Instruments
+from lunanexa_apps.node.enrolment import Admission
+from lunanexa_apps.node.folder import NodeFolder
+from lunanexa_apps.node.plan import Told
+from lunanexa_apps.node.settings import NodePorts
+from lunanexa_apps.node.token_file import TokenFile
+from lunanexa_apps.setting_kinds import HostPort
+from lunanexa_core.drivers.specification import EngineAddress
+from lunanexa_ports.private_files import HeldLock, LockHeld
+
+
+@attrs.frozen(kw_only=True)
+class RunOrder:
+    """How the agent shall run."""
+
+    data_dir: str
+    told: Told
+    token_file: TokenFile | None
+    heartbeat_ms: int
+    log_format: str
+    verbose: bool
+
+
+@attrs.frozen(kw_only=True)
+class NodeTools:
+    """Makers of adapters, and what only the composition root may do."""
+
+    run: Run
+    version: str
+    serve: Callable[[RunOrder], int]
+    """Runs the agent until it is told to stop; the exit status."""
+    lock: Callable[[str], HeldLock | LockHeld]
+    """Of the data directory that is named: one agent runs on it at a time."""
+    open_ports: Callable[[str], AbstractAsyncContextManager[NodePorts]]
+    """All of an agent's ports on a data directory, made where there is none."""
+    look: Callable[[str], AbstractAsyncContextManager[tuple[NodeFolder, Instruments]]]
+    """The same for looking only."""
+    token_file: Callable[[str], TokenFile]
+    address_towards: Callable[[EngineAddress], str | None]
+    why_not_listen: Callable[[HostPort], str | None]
+    start_logging: Callable[[str, bool], None]
+
+
+def admission_of(told: Told, token_file: TokenFile | None, data_address: HostPort | None) -> Admission | None:
+    """What a node asks for with its token."""
+    if told.token is None or token_file is None:
+        return None
+    address = None if data_address is None else str(data_address)
+    return Admission(token=told.token, data_address=address, used=token_file.spent)

@@ -1,0 +1,168 @@
+"""Each thing that a node needs, looked at once: what is found, and why it is not well where it isn't."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+import attrs
+import trio
+
+from lunanexa_apps.node.control import ControlChannel, ControlRefusal
+from lunanexa_apps.node.findings import Finding, note, problem
+from lunanexa_apps.node.folder import NodeFolder
+from lunanexa_apps.node.identity import NodeIdentity, controller_url, read_identity
+from lunanexa_apps.node.plan import AgentPlan, Misfit, Told, plan_agent
+from lunanexa_apps.node.settings import NodeSettings
+from lunanexa_apps.setting_kinds import HostPort
+from lunanexa_core.drivers.specification import EngineAddress
+from lunanexa_ports.clock import Clock
+from lunanexa_ports.errors import PortError
+from lunanexa_ports.http_client import HttpClient
+from lunanexa_ports.memory import Memory
+from lunanexa_ports.signing import Signer
+
+LEAST_FREE_MIB = 1_024
+_ASK_S = 20.0
+_NEVER = (999_999_999, 0)
+
+
+@attrs.frozen(kw_only=True)
+class Instruments:
+    """What the doctor looks with."""
+
+    clock: Clock
+    memory: Memory
+    control: HttpClient
+    """With the node's own credentials."""
+    signer: Signer | None
+    """The node's; it is not needed for questions that carry no document."""
+    find_devices: Callable[[], Sequence[str] | str]
+    address_towards: Callable[[EngineAddress], str | None]
+    why_not_listen: Callable[[HostPort], str | None]
+
+
+async def examine(folder: NodeFolder, told: Told, with_: Instruments, version: str) -> list[Finding]:
+    """All steps, in order; one that fails stops no other."""
+    findings = [_clock(folder, with_.clock), _memory(with_.memory), _devices(with_.find_devices())]
+    findings += [_disk(folder), folder.describe()]
+    try:
+        identity = None if folder.store is None else await read_identity(folder.store)
+    except PortError as error:
+        return [*findings, problem("enrolment", str(error), "see what it names")]
+    findings += _identity(folder, identity, with_.clock)
+    if identity is None:
+        return findings
+    plan = plan_agent(told, identity, with_.address_towards)
+    if isinstance(plan, Misfit):
+        return [*findings, problem(plan.field, plan.problem, plan.fix)]
+    findings.append(_listener(plan, folder, with_.why_not_listen))
+    findings += await _controllers(plan, identity, with_, version)
+    return [*findings, _lease(folder, plan)]
+
+
+def _clock(folder: NodeFolder, clock: Clock) -> Finding:
+    wall_ms = clock.now().wall_ms
+    shown, certificate = _time(wall_ms // 1_000), folder.credentials.certificate
+    if certificate is not None and wall_ms < certificate.not_before_s * 1_000:
+        return problem("clock", f"{shown} is before this node's certificate was issued", "set this machine's clock")
+    return Finding(step="clock", found=shown)
+
+
+def _memory(memory: Memory) -> Finding:
+    reading = memory.read()
+    if reading is None:
+        return problem("memory", "/proc/meminfo can't be read", "see that /proc is mounted")
+    return Finding(step="memory", found=f"{reading.available_mib} MiB of {reading.total_mib} MiB are available")
+
+
+def _devices(found: Sequence[str] | str) -> Finding:
+    if isinstance(found, str):
+        return note("devices", found)
+    return Finding(step="devices", found=", ".join(found) or "NVML finds none")
+
+
+def _disk(folder: NodeFolder) -> Finding:
+    if folder.free_mib is None:
+        return note("disk", f"{folder.place} can't be measured")
+    found = f"{folder.free_mib} MiB are free at {folder.place}"
+    if folder.free_mib < LEAST_FREE_MIB:
+        return problem("disk", found, f"make room: below {LEAST_FREE_MIB} MiB the node's store may fail to write")
+    return Finding(step="disk", found=found)
+
+
+def _identity(folder: NodeFolder, identity: NodeIdentity | None, clock: Clock) -> list[Finding]:
+    if identity is None:
+        fix = "have a token minted (lunanexa node token NAME --out FILE), then lunanexa-node enroll"
+        return [problem("enrolment", "this node is not enrolled", fix)]
+    certificate, trusted = folder.credentials.certificate, folder.credentials.trusted
+    findings = [Finding(step="enrolment", found=f"node {identity.node} of cluster {identity.cluster}")]
+    if trusted:
+        stage = f"trust set {identity.trust.version}, {identity.trust.stage.value}"
+        findings.append(Finding(step="authority", found=f"{', '.join(trusted)} ({stage})"))
+    else:
+        findings.append(problem("authority", "no authority is trusted", "enrol this node anew with a token"))
+    if certificate is None:
+        fix = "a running agent gets a new one by its signing key; start it"
+        return [*findings, problem("certificate", "there is none", fix)]
+    until = f"{certificate.identity}, serial {certificate.serial}, until {_time(certificate.not_after_s)}"
+    if certificate.expired(clock.now().wall_ms):
+        fix = "a running agent renews it by its signing key; see its log for why it did not"
+        return [*findings, problem("certificate", f"{until}: it has expired", fix)]
+    return [*findings, Finding(step="certificate", found=until)]
+
+
+def _listener(plan: AgentPlan, folder: NodeFolder, why_not_listen: Callable[[HostPort], str | None]) -> Finding:
+    if plan.data_listen is None:
+        return note("data listener", "none: engines are reached on this machine only")
+    reason, place = why_not_listen(plan.data_listen), f"{plan.data_listen}, reached at {plan.data_address}"
+    if folder.runs:
+        if reason is None:
+            fix = "see the agent's log: it runs, and does not listen"
+            return problem("data listener", f"nobody listens at {place}", fix)
+        return Finding(step="data listener", found=f"{place}: taken, as it must be while the agent runs")
+    if reason is not None:
+        return problem("data listener", f"{place}: {reason}", "name another with --data-listen HOST:PORT")
+    return Finding(step="data listener", found=f"{place}: free")
+
+
+async def _controllers(plan: AgentPlan, identity: NodeIdentity, with_: Instruments, version: str) -> list[Finding]:
+    if with_.signer is None:
+        fix = "copy it back from a backup, or enrol this node anew with a token"
+        return [problem("signing key", "there is no secrets/node.key", fix)]
+    findings = []
+    for address in plan.controllers:
+        settings = NodeSettings(node=identity.node, version=version, controllers=(address,), working_directory="/")
+        channel = ControlChannel(with_.control, with_.signer, settings)
+        channel.cluster = identity.cluster
+        findings.append(await _ask(channel, controller_url(address), identity))
+    return findings
+
+
+async def _ask(channel: ControlChannel, url: str, identity: NodeIdentity) -> Finding:
+    """With the node's certificate, so that connection, both certificates and the answer are proven at once."""
+    answer = None
+    try:
+        with trio.fail_after(_ASK_S):
+            answer = await channel.desired(_NEVER, wait_ms=0)
+    except PortError as error:
+        fix = "see that the controller runs with --node-listen there, and that no firewall is between"
+        return problem("controller", f"{url}: {error}", fix)
+    except trio.TooSlowError:
+        return problem("controller", f"{url}: no answer within {_ASK_S:.0f} s", "see whether the controller is well")
+    if not isinstance(answer, ControlRefusal):
+        return Finding(step="controller", found=f"{url}: TLS is mutual, and it knows this node")
+    if answer.status == 503:
+        return note("controller", f"{url}: TLS is mutual; it does not lead or serve now ({answer.code})")
+    if answer.stranger:
+        fix = f"lunanexa node show {identity.node} tells why; it may need a new token"
+        return problem("controller", f"{url} does not take this node for its own: {answer}", fix)
+    return problem("controller", f"{url}: {answer}", "see the controller's log")
+
+
+def _lease(folder: NodeFolder, plan: AgentPlan) -> Finding:
+    if not folder.runs:
+        return note("lease", "no agent runs, so this node has none")
+    return note("lease", f"kept in the running agent's memory; lunanexa node show {plan.node} tells when it was heard")
+
+
+def _time(unix_s: int) -> str:
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

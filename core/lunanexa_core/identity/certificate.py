@@ -1,0 +1,84 @@
+"""What is said of a certificate where it is shown, issued and kept."""
+
+from typing import Final
+
+import attrs
+
+from lunanexa_core.ids import NodeId
+
+VALID_MS: Final = 86_400_000
+"""How long a certificate is good from its issue on: a day."""
+BACKDATED_MS: Final = 3_600_000
+"""How long before its issue it is good already: OpenSSL has no tolerance for a clock that is behind."""
+HELD_MAX: Final = 4
+"""Certificates of one node that may be good at the same time; older ones are revoked."""
+RENEW_EVERY_MS: Final = 60_000
+"""A node is given one of the same authority once in so long: each is a row of the journal."""
+
+
+@attrs.frozen(kw_only=True)
+class PeerCertificate:
+    """A certificate that was verified against the trusted authorities, as the other end of a connection showed it or
+    as a process holds it. Times are of Unix, in seconds."""
+
+    identity: str
+    """The one URI of its subject alternative name."""
+    serial: str
+    """Lower-case hex, without leading zeros."""
+    not_before_s: int
+    not_after_s: int
+
+    def expired(self, wall_ms: int) -> bool:
+        return wall_ms >= self.not_after_s * 1_000
+
+
+@attrs.frozen(kw_only=True)
+class NodeCertificate:
+    """A certificate that a node was given, as the journal keeps it."""
+
+    serial: str
+    issuer: str
+    """The fingerprint of its authority."""
+    not_after_wall_ms: int
+
+    @property
+    def issued_wall_ms(self) -> int:
+        return self.not_after_wall_ms - VALID_MS
+
+
+@attrs.frozen(kw_only=True)
+class RevokedCertificate:
+    """A certificate that counts no more, kept for as long as it would have been good."""
+
+    serial: str
+    node: NodeId
+    revoked_wall_ms: int
+    not_after_wall_ms: int
+
+
+@attrs.frozen(kw_only=True)
+class CertificateTerms:
+    """What an authority writes into a certificate; of a request it takes the public key alone."""
+
+    identity: str
+    serial: str
+    not_before_s: int
+    not_after_s: int
+
+
+def terms_at(identity: str, serial: str, wall_ms: int) -> CertificateTerms:
+    """Of a certificate that is issued now."""
+    return CertificateTerms(
+        identity=identity,
+        serial=serial,
+        not_before_s=(wall_ms - BACKDATED_MS) // 1_000,
+        not_after_s=(wall_ms + VALID_MS) // 1_000,
+    )
+
+
+def renew_after_ms(valid_ms: int, jitter_per_mille: int) -> int:
+    """How long a party waits with its renewal that has a certificate for ``valid_ms`` yet: half of that, a tenth of it
+    sooner or later, as ``jitter_per_mille`` (0 to 999) says, so that a fleet that was enrolled at once is not renewed
+    at once for ever."""
+    half = max(0, valid_ms) // 2
+    return half - half // 10 + half * jitter_per_mille // 5_000

@@ -1,0 +1,97 @@
+"""Seeds in processes side by side. A worker is asked for one seed a line, and answers with one document a line."""
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from subprocess import PIPE
+from typing import Final
+
+import attrs
+import click
+import trio
+
+from lunanexa_apps.codec import decode, encode
+from lunanexa_simulation.cli.tools import PROGRAM
+from lunanexa_simulation.documents import RunDocument, run_document
+from lunanexa_simulation.run import RunResult
+from lunanexa_simulation.scenarios import SCENARIOS
+from lunanexa_simulation.verdicts import Verdict
+
+SEED_S_MAX: Final = 300
+"""No seed takes so long: a run in which no time passes any more is ended, and told as a crash."""
+_BYTES: Final = 65_536
+
+
+@click.command("worker", hidden=True)
+@click.argument("scenario", type=click.Choice(sorted(SCENARIOS)))
+def worker_command(scenario: str) -> None:
+    """Run the seeds that come on standard input, one a line."""
+    for line in sys.stdin:
+        document = run_document(scenario, SCENARIOS[scenario].run(int(line)), None)
+        if document.exit_code == 0:  # Of what held nobody reads the promises.
+            document = attrs.evolve(document, checks=(), mishaps=())
+        click.echo(encode(document))
+
+
+async def run_seeds(
+    scenario: str, seeds: Iterator[int], jobs: int, ended: Callable[[RunDocument], None]
+) -> None:
+    """Asks ``jobs`` workers until ``seeds`` has no more. It is asked for the next one when a worker is free."""
+    async with trio.open_nursery() as nursery:
+        for _ in range(jobs):
+            nursery.start_soon(_work, scenario, seeds, ended)
+
+
+async def _work(scenario: str, seeds: Iterator[int], ended: Callable[[RunDocument], None]) -> None:
+    process: trio.Process | None = None
+    async with trio.open_nursery() as nursery:
+        for seed in seeds:
+            if process is None:
+                command = [*PROGRAM, "worker", scenario]
+                start = partial(trio.run_process, command, stdin=PIPE, stdout=PIPE, check=False)
+                process = await nursery.start(start)
+            document = await _ask(process, scenario, seed)
+            if document is None:
+                process.kill()
+                process = None
+                document = _crash(scenario, seed)
+            ended(document)
+        nursery.cancel_scope.cancel("no more seeds")
+
+
+async def _ask(process: trio.Process, scenario: str, seed: int) -> RunDocument | None:
+    """Nothing where the worker ended, or did not answer in time."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    answer = b""
+    with trio.move_on_after(SEED_S_MAX):
+        try:
+            await process.stdin.send_all(f"{seed}\n".encode())
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return None
+        while not answer.endswith(b"\n"):
+            piece = await process.stdout.receive_some(_BYTES)
+            if not piece:
+                return None
+            answer += piece
+        return decode(RunDocument, answer)
+    return None
+
+
+def _crash(scenario: str, seed: int) -> RunDocument:
+    result = RunResult(
+        seed=seed,
+        verdict=Verdict.CRASHED,
+        problem=f"its process ended, or told nothing within {SEED_S_MAX} seconds",
+        detail="",
+        digest="",
+        virtual_ms=0,
+        instants=0,
+        steps=0,
+        promises=(),
+        asked={},
+        tail=(),
+        happened={},
+        drawn=(),
+    )
+    return run_document(scenario, result, None)

@@ -1,0 +1,75 @@
+"""What may befall a fleet at any time, each with its end: a mishap returns when what it broke is well again.
+
+A mishap has something in its hands, of which no other mishap has the same: a machine is not started while it starts."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import attrs
+
+from lunanexa_simulation.mishaps import controllers, links, nodes, operators
+from lunanexa_simulation.mishaps.field import Befall
+
+
+class Hands(enum.Enum):
+    """What a mishap has in its hands; of controllers, nodes and what is a node's there are several."""
+
+    CONTROLLER = "controller"
+    CONTROLLER_CLOCK = "a controller's clock"
+    JOURNAL = "journal"
+    OPERATOR = "operator"
+    TRUST = "trust"
+    NODE = "node"
+    MEMORY = "memory"
+    LINK = "link"
+    DATA_LINK = "data link"
+    NODE_CLOCK = "a node's clock"
+
+
+@attrs.frozen
+class Kind:
+    """One kind of mishap."""
+
+    name: str
+    hands: Hands
+    befall: Befall
+
+
+def _kinds(hands: Hands, *mishaps: Befall) -> Sequence[Kind]:
+    return [Kind(mishap.__name__.replace("_", " "), hands, mishap) for mishap in mishaps]
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    kind.name: kind
+    for kind in (
+        *_kinds(
+            Hands.CONTROLLER,
+            controllers.controller_dies,
+            controllers.controller_is_restarted,
+            controllers.controller_is_cut_from_the_journal,
+            controllers.controller_dies_with_a_full_disk,
+            controllers.connections_break,
+        ),
+        *_kinds(Hands.JOURNAL, controllers.journal_fails),
+        *_kinds(Hands.CONTROLLER_CLOCK, links.controllers_clock_lies),
+        *_kinds(Hands.OPERATOR, operators.operator_changes_their_mind, operators.operator_empties_a_node),
+        *_kinds(Hands.TRUST, operators.trust_is_rotated),
+        *_kinds(
+            Hands.NODE,
+            nodes.agent_dies,
+            nodes.engine_dies,
+            nodes.engine_hangs,
+            nodes.machine_reboots,
+            nodes.agent_and_engine_die,
+            nodes.nodes_disk_fails,
+            nodes.processes_are_slow,
+            operators.node_is_revoked,
+        ),
+        *_kinds(Hands.MEMORY, nodes.memory_is_taken),
+        *_kinds(Hands.LINK, links.nothing_passes, links.packets_are_slow),
+        *_kinds(Hands.DATA_LINK, links.data_does_not_pass),
+        *_kinds(Hands.NODE_CLOCK, links.nodes_clock_lies),
+    )
+}
+"""By name. There is one journal, operator and trust; of the others one each."""

@@ -1,0 +1,126 @@
+"""Callers of every kind: streams and whole answers, callers who leave, who read slowly, who ask again until they know.
+Whatever happens to the fleet, each answer is honest."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+import trio
+
+from lunanexa_core.outcomes import Outcome
+from lunanexa_simulation.client import Answer, Client, Ending
+from lunanexa_simulation.rng import Stream
+from lunanexa_simulation.world import World
+
+TOKENS: Final = 12
+SLOW_MS: Final = 1_500
+REFUSALS: Final[Mapping[str, int]] = {
+    outcome.value: outcome.row.http_status
+    for outcome in (
+        Outcome.STARTING,
+        Outcome.NO_CAPACITY,
+        Outcome.NO_PLACEMENT,
+        Outcome.NOT_LEADER,
+        Outcome.STORE_UNAVAILABLE,
+        Outcome.RECEIPT_UNAVAILABLE,
+        Outcome.RATE_LIMITED,
+        Outcome.QUEUE_FULL,
+        Outcome.DEADLINE_UNREACHABLE,
+        Outcome.ENGINE_FAILED,
+        Outcome.DEADLINE_EXCEEDED,
+    )
+}
+"""All that a caller may be told who asks for the right thing with the right key."""
+AGAIN: Final[Mapping[str, int]] = {
+    outcome.value: outcome.row.http_status
+    for outcome in (Outcome.WORKLOAD_ACTIVE, Outcome.IDEMPOTENCY_OUTPUT_GONE, Outcome.RETENTION_UNAVAILABLE)
+}
+"""And what one may be told who repeats themselves."""
+
+
+@attrs.define
+class Traffic:
+    """What was asked and what came of it."""
+
+    world: World
+    whole: list[Answer] = attrs.Factory(list)
+
+    async def call(self, number: int, client: Client) -> None:
+        """One caller, one call after another, for ever."""
+        draw = self.world.run.streams.stream(f"traffic/{number}")
+        for count in range(1 << 30):
+            body = self.world.prompt(f"{number}/{count}", stream=draw.random() < 0.6, max_tokens=TOKENS)
+            way = draw.choice((self._ask, self._ask, self._ask, self._leave, self._read_slowly, self._insist))
+            client.turn_to(self._host(draw))
+            await way(client, body, draw, f"{number}-{count}")
+            await trio.sleep(draw.randint(0, 500) / 1_000)
+
+    def _host(self, draw: Stream) -> str:
+        """Mostly who leads, as a load balancer has it."""
+        hosts = self.world.controllers
+        return (draw.choice(hosts) if draw.random() < 0.1 else self.world.controller).host
+
+    async def _ask(self, client: Client, body: Mapping[str, Any], draw: Stream, _: str) -> None:
+        self._note(body, await client.chat(body, deadline_ms=draw.randint(2_000, 30_000)))
+
+    async def _leave(self, client: Client, body: Mapping[str, Any], draw: Stream, _: str) -> None:
+        with trio.move_on_after(draw.randint(0, 3_000) / 1_000) as patience:
+            self._note(body, await client.chat(body, deadline_ms=30_000))
+        self.world.run.happened["a caller leaves"] += patience.cancelled_caught
+
+    async def _read_slowly(self, client: Client, body: Mapping[str, Any], draw: Stream, _: str) -> None:
+        self._note(body, await client.chat({**body, "stream": True}, pause_ms=draw.randint(100, SLOW_MS)))
+
+    async def _insist(self, client: Client, body: Mapping[str, Any], draw: Stream, name: str) -> None:
+        """Until it has an answer, or there is none to have; anything runs once."""
+        headers = {"idempotency-key": f"a-key-of-caller-{name}"}
+        if draw.random() < 0.5:
+            headers["x-lunanexa-retain-ms"] = "600000"
+        for _ in range(draw.randint(2, 6)):
+            answer = await client.chat(body, deadline_ms=30_000, headers=headers)
+            self._note(body, answer, AGAIN)
+            if answer.ending is Ending.WHOLE and not answer.replayed and draw.random() < 0.7:
+                return
+            await trio.sleep(draw.randint(50, 1_000) / 1_000)
+            client.turn_to(self._host(draw))
+
+    def _note(self, body: Mapping[str, Any], answer: Answer, also: Mapping[str, int] | None = None) -> None:
+        self.world.run.happened[_word(answer)] += 1
+        fault = self._fault(body, answer, {**REFUSALS, **(also or {})})
+        if fault is not None:
+            self.world.check(fault, holds=False, told=answer)
+        if answer.ending is Ending.WHOLE:
+            self.whole.append(answer)
+
+    def _fault(self, body: Mapping[str, Any], answer: Answer, honest: Mapping[str, int]) -> str | None:
+        """The promise that an answer breaks. There are thousands of answers: of those that hold nothing is noted."""
+        if self.world.oracle.fault(body, answer) is not None:
+            return "what came is the engine's answer or its beginning"
+        match answer.ending:
+            case Ending.REFUSED:
+                status = honest.get(answer.error or "")
+                if answer.status != status:
+                    return "a refusal is one that may be told"
+                if answer.retry_after_s is None and status in (429, 503):
+                    return "a refusal says when to come again"
+            case Ending.ERROR_FRAME:
+                if answer.error not in honest:
+                    return "an error frame is one that may be told"
+            case Ending.WHOLE | Ending.CUT | Ending.UNREACHABLE:
+                pass
+        return None
+
+    def look_back(self) -> None:
+        """What was acknowledged is booked, once."""
+        receipts = self.world.receipts
+        told = Counter[str | None](receipt.workload for receipt in receipts)
+        outcomes: dict[str | None, Outcome | None] = {one.workload: one.settlement.outcome for one in receipts}
+        wrong = [answer for answer in self.whole if (told[answer.workload], outcomes.get(answer.workload)) != (1, None)]
+        self.world.check("what was acknowledged is booked, once", not wrong, wrong)
+        self.world.check("every answer was honest", holds=True)
+
+
+def _word(answer: Answer) -> str:
+    told = f" {answer.error}" if answer.error else " again" if answer.replayed else ""
+    return f"answer {answer.ending.value.replace('_', ' ')}{told}"

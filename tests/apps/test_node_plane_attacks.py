@@ -1,0 +1,184 @@
+"""Hostile nodes, and whoever takes himself for one: nothing of theirs is believed beyond what is theirs."""
+
+from typing import Any
+
+import attrs
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from lunanexa_apps.controller.enrolment import BAD_SIGNATURE
+from lunanexa_core.commands import ApplyDeployment, Reconcile, RevokeNode, SetDirective
+from lunanexa_core.events import Liveness
+from lunanexa_core.identity import checks
+from lunanexa_core.identity.names import Identity, Party
+from lunanexa_core.ids import AssignmentId, ClusterId, NodeId
+from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.routing.reach import Reach, reach
+from lunanexa_core.routing.routable import NotRoutable, routable_replicas, why_not_routable
+from lunanexa_core.southbound.documents import Directive, SignedDocument
+from tests.apps.node_party import NodeParty
+from tests.apps.node_plane import Plane, node_plane
+from tests.core.builders import ASSIGNMENT, DEPLOYMENT, report, spec
+
+OTHER = NodeId("node-2")
+
+
+async def beat(one: Plane, node: NodeParty, *args: Any, **changes: Any) -> bytes | Refusal:
+    return await one.plane.heartbeat(node.name, node.peer, node.beat(*args, **changes))
+
+
+def stale(answer: bytes | Refusal) -> bool:
+    return isinstance(answer, Refusal) and answer.outcome is Outcome.STALE_GENERATION
+
+
+async def test_a_node_speaks_for_itself_alone(autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node, other = await one.enrolled("node-1"), await one.enrolled("node-2")
+        # The right certificate, of another node: in the path, in the document, and in the signature.
+        assert await one.plane.heartbeat(OTHER, node.peer, other.beat()) == checks.OTHER_CERTIFICATE
+        assert await one.plane.desired(OTHER, node.peer, (0, 0), 0) == checks.OTHER_CERTIFICATE
+        assert await one.plane.heartbeat(node.name, node.peer, other.beat(node=node.name)) == BAD_SIGNATURE
+        named = await one.plane.heartbeat(node.name, node.peer, node.beat(node=OTHER))
+        assert isinstance(named, Refusal)
+        assert named.outcome is Outcome.PERMISSION_DENIED
+        assert one.kernel.observed.nodes == {}
+
+
+@pytest.mark.parametrize("party", [Party.CONTROLLER, Party.GATEWAY])
+async def test_no_other_party_is_taken_for_a_node(party: Party, autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node = await one.enrolled("node-1")
+        assert node.peer is not None
+        cluster = one.kernel.state.cluster
+        assert cluster is not None
+        for uri in (Identity(cluster, party, node.name).uri, Identity(ClusterId("x"), Party.NODE, node.name).uri):
+            shown = attrs.evolve(node.peer, identity=uri)
+            assert await one.plane.heartbeat(node.name, shown, node.beat()) == checks.OTHER_CERTIFICATE
+
+
+async def test_what_is_expired_revoked_or_missing_is_not_heard(autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node = await one.enrolled("node-1")
+        assert isinstance(await beat(one, node), bytes)
+        assert await one.plane.heartbeat(node.name, None, node.beat()) == checks.NO_CERTIFICATE
+        await one.kernel.ask(RevokeNode(node=node.name, reason="stolen"), "operator")
+        assert await beat(one, node) == checks.REVOKED
+        assert await one.plane.desired(node.name, node.peer, (0, 0), 0) == checks.REVOKED
+        other = await one.enrolled("node-2")
+        await one.sleeps(86_400)
+        assert await beat(one, other) == checks.EXPIRED
+
+
+async def test_heartbeats_come_once_and_in_order_and_of_the_newest_boot(autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node = await one.enrolled("node-1")
+        first, second, third = node.beat(), node.beat(), node.beat()
+        for document, taken in ((first, True), (first, False), (third, True), (second, False), (third, False)):
+            answer = await one.plane.heartbeat(node.name, node.peer, document)
+            assert isinstance(answer, bytes) is taken
+            assert stale(answer) is not taken
+        late = node.beat()
+        assert isinstance(await beat(one, node, boot="boot_2"), bytes)
+        assert stale(await one.plane.heartbeat(node.name, node.peer, late)), "of a superseded boot"
+        assert isinstance(await beat(one, node, boot="boot_2"), bytes)
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda document, _: attrs.evolve(document, signature=b""),
+        lambda document, _: attrs.evolve(document, signature=document.signature[:-1] + b"\0"),
+        lambda document, _: attrs.evolve(document, payload=document.payload.replace(b'"sequence":1', b'"sequence":9')),
+        lambda document, other: attrs.evolve(other.sign(document.payload), key_id=document.key_id),
+        lambda document, other: other.sign(document.payload),
+    ],
+)
+async def test_a_forged_signature_is_not_read(forge: Any, autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node, other = await one.enrolled("node-1"), await one.enrolled("node-2")
+        forged: SignedDocument = forge(node.beat(), other.signer)
+        assert await one.plane.heartbeat(node.name, node.peer, forged) == BAD_SIGNATURE
+        assert one.kernel.observed.nodes == {}
+
+
+async def test_a_node_says_nothing_of_where_it_is_reached(autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node = await one.enrolled("node-1")
+        await beat(one, node)
+        await one.kernel.ask(ApplyDeployment(spec=spec()), "operator")
+        await one.kernel.ask(Reconcile((ASSIGNMENT,)), "test")
+        ready = report()
+        state = one.kernel.state
+        for host, reached in (("127.0.0.1", Reach(host="127.0.0.1", port=9_000)), ("169.254.169.254", None)):
+            await beat(one, node, attrs.evolve(ready, host=host))
+            state = one.kernel.state
+            assert reach(state, state.replicas[ASSIGNMENT]) == reached
+        kernel = one.kernel
+        told = state.replicas[ASSIGNMENT]
+        assert why_not_routable(state, kernel.observed, kernel.policy, told, kernel.now()) is NotRoutable.UNREACHABLE
+        assert routable_replicas(state, kernel.observed, kernel.policy, DEPLOYMENT, kernel.now()) == []
+
+
+async def test_a_node_speaks_of_no_replica_of_another(autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node, other = await one.enrolled("node-1"), await one.enrolled("node-2")
+        await beat(one, node)
+        await one.kernel.ask(ApplyDeployment(spec=spec()), "operator")
+        await one.kernel.ask(Reconcile((ASSIGNMENT,)), "test")
+        await beat(one, node, report())
+        await beat(one, other, report(port=6_666), report(assignment=AssignmentId("asg_other"), port=6_667))
+        assert one.kernel.state.replicas[ASSIGNMENT].port == 9_000
+        assert one.kernel.state.replica_node[ASSIGNMENT] == node.name
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"available_mib": 200, "total_mib": 100}, "available_mib"),
+        ({"available_mib": -1}, "available_mib"),
+        ({"trust_version": -1}, "trust_version"),
+        ({"sequence": 0}, "sequence"),
+    ],
+)
+async def test_a_node_has_no_more_than_it_has(changes: dict[str, int], param: str, autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node = await one.enrolled("node-1")
+        answer = await beat(one, node, **changes)
+        assert isinstance(answer, Refusal)
+        assert (answer.outcome, answer.param) == (Outcome.INVALID_REQUEST, param)
+        assert one.kernel.observed.nodes == {}
+
+
+async def test_a_node_that_is_revoked_while_it_waits_is_told_nothing_more(autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node, other = await one.enrolled("node-1"), await one.enrolled("node-2")
+        await beat(one, node)
+        answers: list[object] = []
+
+        async def wait(party: NodeParty) -> None:
+            state = one.kernel.state
+            after = (state.epoch, state.nodes[party.name].generation)
+            answers.append(await one.plane.desired(party.name, party.peer, after, 60_000))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait, node)
+            nursery.start_soon(wait, other)
+            await wait_all_tasks_blocked()
+            await one.kernel.ask(RevokeNode(node=node.name), "operator")
+        assert checks.REVOKED in answers
+        (document,) = [one for one in answers if isinstance(one, SignedDocument)]
+        assert node.peer is not None
+        assert node.peer.serial.encode() in document.payload, "the others are told whom not to believe"
+        assert one.kernel.state.nodes[node.name].liveness is Liveness.LOST
+
+
+async def test_a_retired_node_is_told_so(autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node = await one.enrolled("node-1")
+        await beat(one, node)
+        await one.kernel.ask(SetDirective(node=node.name, directive=Directive.RETIRE), "operator")
+        await one.kernel.ask(Reconcile(()), "test")
+        answer = await beat(one, node)
+        assert isinstance(answer, Refusal)
+        assert answer.outcome is Outcome.NODE_RETIRED

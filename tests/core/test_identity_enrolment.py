@@ -1,0 +1,326 @@
+"""Tokens and certificates of nodes: who is let in, once, and who has a certificate renewed."""
+
+import attrs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lunanexa_core import events
+from lunanexa_core.commands import Command, EnrolNode, MintToken, RenewCertificate, RevokeNode, SetDirective
+from lunanexa_core.events import Event, Liveness, NodeCertified
+from lunanexa_core.identity.certificate import HELD_MAX, RENEW_EVERY_MS, VALID_MS, NodeCertificate
+from lunanexa_core.identity.enrol import BAD_TOKEN
+from lunanexa_core.identity.renew import TOO_LATE
+from lunanexa_core.identity.token import TOKEN_MS, TOKENS_MAX
+from lunanexa_core.ids import NodeId
+from lunanexa_core.kernel.apply import apply
+from lunanexa_core.kernel.decide import Decision, Done, decide
+from lunanexa_core.nodes.directive import RETIRED
+from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.southbound.documents import Directive
+from lunanexa_core.state import State
+from lunanexa_core.time import Instant
+from tests.core.builders import (
+    ASSIGNMENT,
+    NODE,
+    NOW,
+    POLICY,
+    after,
+    begin,
+    certificate,
+    heard,
+    joining,
+    serving_events,
+    state_of,
+)
+
+OTHER = NodeId("node-2")
+DAY_MS = 86_400_000
+
+
+def led() -> State:
+    """A cluster that has begun."""
+    state = State()
+    ask(state, begin())
+    return state
+
+
+def ask(state: State, command: Command, now: Instant = NOW) -> Decision:
+    decision = decide(state, heard(), POLICY, command, now)
+    for event in decision.events:
+        apply(state, event, epoch=1, wall_ms=now.wall_ms)
+    return decision
+
+
+def refused(decision: Decision) -> Refusal:
+    assert isinstance(decision.answer, Refusal), decision.answer
+    assert not decision.events
+    return decision.answer
+
+
+def of_node(node: NodeId, number: int, now: Instant = NOW) -> NodeCertificate:
+    return attrs.evolve(certificate(number, issued=now), serial=f"{node}-{number}")
+
+
+def enrolled(now: Instant = NOW) -> State:
+    state = led()
+    for command in joining(certificate=of_node(NODE, 1, now)):
+        ask(state, command, now)
+    return state
+
+
+def test_a_token_lets_one_key_in_once() -> None:
+    state = led()
+    mint, enrol = joining()
+    ask(state, mint)
+    assert ask(state, enrol).answer == Done()
+    assert state.nodes[NODE].public_key == enrol.public_key
+    stolen = attrs.evolve(enrol, public_key="bb" * 32, certificate=certificate(2))
+    assert refused(ask(state, stolen)) == BAD_TOKEN
+    # The node did not hear the answer: what it was given first is void, as nobody has it.
+    again = attrs.evolve(enrol, certificate=certificate(3))
+    assert ask(state, again).answer == Done()
+    assert [one.serial for one in state.nodes[NODE].certificates] == ["3"]
+    assert set(state.revoked) == {"1"}
+
+
+@settings(max_examples=60)
+@given(
+    node=st.sampled_from([NODE, OTHER]),
+    token=st.sampled_from(["tok_node-1", "tok_other", ""]),
+    digest=st.sampled_from(["right", "00" * 32, ""]),
+    late_ms=st.sampled_from([0, 1, TOKEN_MS - 1, TOKEN_MS, TOKEN_MS + 1, DAY_MS]),
+    key=st.sampled_from(["aa" * 32, "bb" * 32]),
+    used=st.booleans(),
+)
+def test_only_the_right_secret_in_time_for_the_right_node(
+    node: NodeId, token: str, digest: str, late_ms: int, key: str, used: bool
+) -> None:
+    state = led()
+    mint, enrol = joining()
+    ask(state, mint)
+    if used:
+        ask(state, enrol)
+    tried = EnrolNode(
+        node=node,
+        public_key=key,
+        agent_version="0.1.0",
+        token=token,
+        digest=mint.digest if digest == "right" else digest,
+        certificate=of_node(node, 9),
+    )
+    decision = ask(state, tried, after(late_ms))
+    good = node == NODE and token == mint.token and digest == "right" and late_ms < TOKEN_MS
+    if good and (not used or key == enrol.public_key):
+        assert decision.answer == Done()
+        assert state.nodes[NODE].public_key == key
+    else:
+        assert refused(decision) == BAD_TOKEN
+        assert node not in state.nodes or state.nodes[node].public_key == enrol.public_key
+
+
+def test_a_known_node_enrols_again_only_by_an_operators_word() -> None:
+    state = enrolled()
+    mint, enrol = joining(public_key="bb" * 32, certificate=certificate(2), data_address="10.0.0.2:8500")
+    refusal = refused(ask(state, mint))
+    assert (refusal.outcome, refusal.param) == (Outcome.STALE_GENERATION, "again")
+    ask(state, SetDirective(node=NODE, directive=Directive.CORDON))
+    before = state.nodes[NODE].generation
+    ask(state, attrs.evolve(mint, again=True))
+    ask(state, enrol)
+    node = state.nodes[NODE]
+    assert set(state.revoked) == {f"{NODE}-1"}
+    assert (node.public_key, node.data_address, node.directive) == ("bb" * 32, "10.0.0.2:8500", Directive.ACTIVE)
+    assert node.generation > before
+
+
+def test_an_earlier_token_of_a_node_is_void_once_another_is_minted() -> None:
+    state = led()
+    mint, enrol = joining()
+    ask(state, mint)
+    ask(state, attrs.evolve(mint, token="tok_new"))
+    assert refused(ask(state, enrol)) == BAD_TOKEN
+    assert ask(state, attrs.evolve(enrol, token="tok_new")).answer == Done()
+    assert list(state.tokens) == ["tok_new"]
+
+
+def test_tokens_are_bounded_and_leave_when_their_time_is_over() -> None:
+    state = led()
+    for number in range(TOKENS_MAX):
+        ask(state, MintToken(node=NodeId(f"n{number}"), token=f"t{number}", digest="d"))
+    one_more = MintToken(node=NodeId("late"), token="t", digest="d")
+    assert refused(ask(state, one_more)).outcome is Outcome.RATE_LIMITED
+    assert ask(state, MintToken(node=NodeId("n0"), token="t", digest="d")).events
+    assert ask(state, one_more, after(TOKEN_MS)).events
+    assert list(state.tokens) == ["t"]
+
+
+@pytest.mark.parametrize("name", ["", "a b", "n/1", "n" * 257])
+def test_a_node_has_a_name_that_a_certificate_can_bear(name: str) -> None:
+    refusal = refused(ask(led(), MintToken(node=NodeId(name), token="t", digest="d")))
+    assert (refusal.outcome, refusal.param) == (Outcome.INVALID_REQUEST, "node")
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:0", "host:99999", "http://host:1", "a b:1"])
+def test_a_data_address_is_host_and_port(address: str) -> None:
+    state = led()
+    mint, enrol = joining(data_address=address)
+    ask(state, mint)
+    assert refused(ask(state, enrol)).param == "data_address"
+    assert ask(state, attrs.evolve(enrol, data_address="[fd00::1]:8500")).answer == Done()
+
+
+def renewal(number: int, now: Instant, **changes: object) -> RenewCertificate:
+    base = RenewCertificate(
+        node=NODE, certificate=of_node(NODE, number, now), by_challenge=False, agent_version="0.2.0"
+    )
+    return attrs.evolve(base, **changes)  # type: ignore[arg-type]  # changes name real fields
+
+
+def test_a_certificate_is_renewed_and_the_old_one_is_good_meanwhile() -> None:
+    state, half = enrolled(), after(VALID_MS // 2)
+    before = state.nodes[NODE].generation
+    assert ask(state, renewal(2, half), half).answer == Done()
+    node = state.nodes[NODE]
+    assert [one.serial for one in node.certificates] == ["node-1-1", "node-1-2"]
+    assert (node.agent_version, node.generation, state.revoked) == ("0.2.0", before, {})
+    later = after(VALID_MS + 1)
+    ask(state, renewal(3, later), later)
+    assert [one.serial for one in state.nodes[NODE].certificates] == ["node-1-2", "node-1-3"]
+
+
+def test_of_too_many_certificates_the_oldest_are_revoked() -> None:
+    state = enrolled()
+    before = state.nodes[NODE].generation
+    for number in range(2, HELD_MAX + 3):
+        now = after(number * RENEW_EVERY_MS)
+        assert ask(state, renewal(number, now), now).answer == Done()
+    assert len(state.nodes[NODE].certificates) == HELD_MAX
+    assert set(state.revoked) == {"node-1-1", "node-1-2"}
+    assert state.nodes[NODE].generation == before + 2, "each revocation is told to all"
+
+
+def test_a_node_is_not_given_certificates_as_fast_as_it_asks() -> None:
+    state = enrolled()
+    refusal = refused(ask(state, renewal(2, after(1)), after(1)))
+    assert (refusal.outcome, refusal.retry_after_ms) == (Outcome.RATE_LIMITED, RENEW_EVERY_MS - 1)
+    turned = attrs.evolve(of_node(NODE, 2, after(1)), issuer="f2" * 32)
+    assert ask(state, renewal(2, after(1), certificate=turned), after(1)).answer == Done(), "of another authority"
+    # The clock by which events are dated may be behind the one by which certificates are.
+    ahead = attrs.evolve(of_node(NODE, 3, after(DAY_MS)), issuer="f2" * 32)
+    state.nodes[NODE] = attrs.evolve(state.nodes[NODE], certificates=(ahead,))
+    assert ask(state, renewal(4, after(2), certificate=ahead), after(2)).answer == Done()
+
+
+@pytest.mark.parametrize(
+    ("days", "keep_days", "taken"),
+    [(29, 30, True), (30, 30, True), (31, 30, False), (2, 1, False), (0, 0, True), (1, 0, False)],
+)
+def test_an_expired_certificate_is_renewed_by_challenge_for_a_while(days: int, keep_days: int, taken: bool) -> None:
+    state, policy = enrolled(), attrs.evolve(POLICY, renew_expired_ms=keep_days * DAY_MS)
+    now = after(VALID_MS + days * DAY_MS)
+    decision = decide(state, heard(), policy, renewal(2, now, by_challenge=True), now)
+    if not taken:
+        assert refused(decision) == TOO_LATE
+        return
+    (event,) = decision.events
+    assert isinstance(event, NodeCertified)
+    assert event.by_challenge
+
+
+def test_who_is_none_of_ours_has_nothing_renewed() -> None:
+    now = after(RENEW_EVERY_MS)
+    for state, outcome in (
+        (led(), Outcome.PERMISSION_DENIED),
+        (state_of([*serving_events(), events.NodeRetired(NODE)]), Outcome.NODE_RETIRED),
+        (state_of([*serving_events(), events.NodeRevoked(node=NODE)]), Outcome.PERMISSION_DENIED),
+        (state_of([events.NodeRegistered(NODE)]), Outcome.PERMISSION_DENIED),
+    ):
+        assert refused(ask(state, renewal(2, now), now)).outcome is outcome
+
+
+def test_a_revoked_node_is_nobody_until_it_enrols_anew() -> None:
+    state = state_of(serving_events())
+    mint, _ = joining(again=True)
+    ask(state, mint)
+    before = {name: node.generation for name, node in state.nodes.items()}
+    ask(state, RevokeNode(node=NODE, reason="stolen"))
+    node = state.nodes[NODE]
+    assert (node.revoked, node.public_key, node.certificates) == (True, None, ())
+    assert node.liveness is Liveness.LOST
+    assert (state.tokens, state.replicas, state.replica_node) == ({}, {}, {})
+    assert [(one.node, one.revoked_wall_ms) for one in state.revoked.values()] == [(NODE, NOW.wall_ms)]
+    assert all(state.nodes[name].generation == generation + 1 for name, generation in before.items())
+    assert ask(state, RevokeNode(node=NODE)) == Decision(Done()), "once is enough"
+    assert refused(ask(state, attrs.evolve(mint, again=False))).param == "again"
+    for command in joining(again=True, certificate=certificate(2)):
+        assert not isinstance(ask(state, command).answer, Refusal)
+    assert not state.nodes[NODE].revoked
+    assert ASSIGNMENT in state.assignments, "what becomes of its place is the planner's"
+
+
+def test_a_retired_node_may_enrol_anew_by_an_operators_word() -> None:
+    state = state_of([*serving_events(), events.NodeRetired(NODE)])
+    mint, enrol = joining(again=True, certificate=certificate(2))
+    assert ask(state, SetDirective(node=NODE, directive=Directive.ACTIVE)).answer == RETIRED
+    ask(state, mint)
+    ask(state, enrol)
+    assert (state.nodes[NODE].retired, state.nodes[NODE].directive) == (False, Directive.ACTIVE)
+
+
+@pytest.mark.parametrize("reason", ["x" * 257, "a\nb"])
+def test_a_reason_is_short_and_printable(reason: str) -> None:
+    assert refused(ask(enrolled(), RevokeNode(node=NODE, reason=reason))).param == "reason"
+    assert refused(ask(enrolled(), RevokeNode(node=OTHER))).outcome is Outcome.NOT_FOUND
+
+
+@settings(max_examples=40)
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["enrol", "renew", "revoke", "turn"]),
+            st.sampled_from([NODE, OTHER]),
+            st.sampled_from([RENEW_EVERY_MS, DAY_MS // 2, DAY_MS]),
+        ),
+        max_size=12,
+    )
+)
+def test_documents_of_one_generation_have_one_content(steps: list[tuple[str, NodeId, int]]) -> None:
+    """What was revoked leaves documents only with a change that all are told of."""
+    state, now = led(), NOW
+    seen: dict[tuple[NodeId, int], tuple[object, ...]] = {}
+    for number, (step, node, ms) in enumerate(steps):
+        now = Instant(now.mono_ms + ms, now.wall_ms + ms)
+        known = state.nodes.get(node)
+        happened: list[Event] = []
+        match step:
+            case "enrol":
+                happened.append(
+                    events.NodeEnrolled(
+                        node=node,
+                        public_key="aa" * 32,
+                        agent_version="0.1.0",
+                        token="t",
+                        certificate=of_node(node, number, now),
+                    )
+                )
+            case "renew" if known is not None and known.public_key is not None:
+                happened.append(
+                    NodeCertified(
+                        node=node, certificate=of_node(node, number, now), by_challenge=False, agent_version="0.1.0"
+                    )
+                )
+            case "revoke" if known is not None:
+                happened.append(events.NodeRevoked(node=node))
+            case "turn":
+                assert state.trust is not None
+                happened.append(events.TrustChanged(attrs.evolve(state.trust, version=state.trust.version + 1)))
+            case _:
+                pass
+        for event in happened:
+            apply(state, event, epoch=1, wall_ms=now.wall_ms)
+        for name, one in state.nodes.items():
+            content = (state.trust, tuple(sorted(state.revoked)))
+            assert seen.setdefault((name, one.generation), content) == content
+        held = {one.serial for node_ in state.nodes.values() for one in node_.certificates}
+        assert not held & set(state.revoked)
