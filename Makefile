@@ -164,6 +164,10 @@ test-slow: setup-dev
 sim: $(VENV)/.setup ## Run one scenario of the simulator: make sim SCENARIO=first-slice SEED=7
 	@exec $(BIN)/lunanexa-sim run $(SCENARIO) --seed $(SEED) $(ARGS)
 
+.PHONY: swarm
+swarm: $(VENV)/.setup ## Run 5,000 seeds of the simulator side by side: make swarm ARGS="--minutes 30"
+	@exec $(BIN)/lunanexa-sim swarm --seeds 5000 $(ARGS)
+
 .PHONY: bench
 bench: setup-dev ## Measure against the engine called directly, and print the ratios
 	@exec $(BIN)/python -m benchmarks $(ARGS)

@@ -21,8 +21,8 @@ class NodeReading:
     sequence: int
     arrived_mono_ms: int
     heartbeat: Heartbeat
-    leased: bool = True
-    """Whether the node has a lease, by its own word, and by ours can have one."""
+    leased: bool | None = None
+    """Whether the node has a lease, by its own word, and by ours can have one; ``None``: it does not say."""
     moved_ms: int = 0
     """By how much the arrival was moved because we stood still. The lease of the node was not."""
 

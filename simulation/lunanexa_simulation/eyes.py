@@ -68,5 +68,5 @@ class Eyes:
     def _new_texts(self) -> Sequence[tuple[str, str]]:
         lines = self._run.logs.since(self._logs_read)
         self._logs_read = self._run.logs.written
-        metrics = [host.metrics.render()[1].decode() for host in self._controllers]
+        metrics = [series for host in self._controllers for series in host.metrics.new_series()]
         return [*(("a log line", line) for line in lines), *(("the metrics", text) for text in metrics)]

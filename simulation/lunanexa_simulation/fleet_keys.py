@@ -8,7 +8,7 @@ import attrs
 
 from lunanexa_core.identity.certificate import CertificateTerms
 from lunanexa_core.identity.trust import Authority, SigningKey
-from lunanexa_ports.errors import PortUnavailable
+from lunanexa_ports.errors import PortFault, PortUnavailable
 from lunanexa_ports.fleet_keys import FleetKeys, Revoked
 from lunanexa_ports.signing import Signer
 from lunanexa_simulation.certificates import SimulatedCertificate, signed_payload
@@ -47,8 +47,7 @@ class SimulatedFleetKeys(FleetKeys):
         return self._make_authority(), self._make_signer()
 
     def issue(self, fingerprint: str, request: bytes, terms: CertificateTerms) -> str | None:
-        self._check()
-        _, issuer = self._authorities[fingerprint]
+        issuer = self._issuer(fingerprint)
         payload = signed_payload(request)
         key = None if payload is None else payload.document.get("request_key")
         if payload is None or not isinstance(key, str) or not payload.is_signed_by(self._keyring, key):
@@ -56,8 +55,7 @@ class SimulatedFleetKeys(FleetKeys):
         return SimulatedCertificate(**attrs.asdict(terms), key=key, issuer=issuer.public_key).signed(issuer)
 
     def revocation_list(self, fingerprint: str, revoked: Sequence[Revoked], *, number: int, now_s: int) -> str:
-        self._check()
-        _, issuer = self._authorities[fingerprint]
+        issuer = self._issuer(fingerprint)
         serials = [one.serial for one in revoked]
         payload = json.dumps({"number": number, "serials": serials, "now_s": now_s, "next_s": now_s + _DAY_S})
         return json.dumps({"payload": payload, "signature": issuer.sign(payload.encode()).signature.hex()})
@@ -66,6 +64,10 @@ class SimulatedFleetKeys(FleetKeys):
         self._check()
         self._authorities.pop(authority, None)
         self._signers.pop(signing_key, None)
+
+    def copy_to(self, other: "SimulatedFleetKeys") -> None:
+        """The folder is copied over another one, of which nothing is left."""
+        other._authorities, other._signers = dict(self._authorities), dict(self._signers)
 
     def _make_authority(self) -> Authority:
         key = self._keyring.new_key(self._stream)
@@ -80,6 +82,12 @@ class SimulatedFleetKeys(FleetKeys):
         key = self._keyring.new_key(self._stream)
         self._signers[key.key_id] = key
         return SigningKey(key_id=key.key_id, public_key=key.public_key)
+
+    def _issuer(self, fingerprint: str) -> SimulatedSigner:
+        self._check()
+        if fingerprint not in self._authorities:
+            raise PortFault(f"the key of the authority {fingerprint} is not in the simulated folder")
+        return self._authorities[fingerprint][1]
 
     def _check(self) -> None:
         if self.unavailable:

@@ -31,6 +31,7 @@ class SimulatedMetrics(Metrics):
     def __init__(self) -> None:
         self._shapes: dict[str, _Shape] = {}
         self._values: dict[SeriesKey, float] = {}
+        self._unread: list[SeriesKey] = []
 
     def count(self, name: str, labels: Labels = NO_LABELS, by: float = 1) -> None:
         assert name.endswith("_total"), name
@@ -40,7 +41,7 @@ class SimulatedMetrics(Metrics):
 
     def set(self, name: str, value: float, labels: Labels = NO_LABELS) -> None:
         self._check(name, _Kind.GAUGE, labels)
-        self._values[_key(name, labels)] = float(value)
+        self._put(_key(name, labels), float(value))
 
     def observe(
         self, name: str, value: float, labels: Labels = NO_LABELS, buckets: Sequence[float] | None = None
@@ -61,6 +62,11 @@ class SimulatedMetrics(Metrics):
         """A copy of all there is."""
         return dict(self._values)
 
+    def new_series(self) -> Sequence[str]:
+        """Name and labels of each series that is new since this was asked last: all of a page that is no number."""
+        unread, self._unread = self._unread, []
+        return [f"{name}{_braces(labels)}" for name, labels in unread]
+
     def _check(self, name: str, kind: _Kind, labels: Labels) -> None:
         shape = _Shape(kind, tuple(sorted(labels)))
         known = self._shapes.setdefault(name, shape)
@@ -68,7 +74,12 @@ class SimulatedMetrics(Metrics):
 
     def _add(self, name: str, labels: Labels, by: float) -> None:
         key = _key(name, labels)
-        self._values[key] = self._values.get(key, 0.0) + by
+        self._put(key, self._values.get(key, 0.0) + by)
+
+    def _put(self, key: SeriesKey, value: float) -> None:
+        if key not in self._values:
+            self._unread.append(key)
+        self._values[key] = value
 
 
 def _key(name: str, labels: Labels) -> SeriesKey:

@@ -47,6 +47,10 @@ class Promises:
 
     async def until(self, name: str, holds: Callable[[], bool], *, within_ms: int) -> None:
         """A promise that must come true in time; it is looked at each quiescent instant."""
+        self._in_time(name, await self.comes_true(holds, within_ms=within_ms), within_ms)
+
+    async def comes_true(self, holds: Callable[[], bool], *, within_ms: int) -> bool:
+        """Whether something comes true in time, which nobody promised."""
         came = trio.Event()
 
         def look() -> None:
@@ -59,7 +63,7 @@ class Promises:
                 await came.wait()
         finally:
             self.run.checks.remove(look)
-        self._in_time(name, came.is_set(), within_ms)
+        return came.is_set()
 
     async def until_told(
         self, name: str, probe: Callable[[], Awaitable[bool]], *, within_ms: int, every_ms: int = 250

@@ -181,6 +181,8 @@ def run_simulated(
             trio.run(loop, clock=clock, instruments=[schedule])  # noqa: TID251  # the one loop of a simulated world
         except BaseExceptionGroup as group:
             broken = first_cause(group)
+    if isinstance(broken, StoppedHere):
+        broken = None
     return RunResult(
         seed=seed,
         verdict=verdict_of(broken),

@@ -122,6 +122,11 @@ class GrantWatch(KernelListener):
         elif isinstance(event, events.DirectiveChanged):
             closed = event.directive is Directive.CORDON
             (self._cordoned.add if closed else self._cordoned.discard)(event.node)
+        elif isinstance(event, events.NodeEnrolled):  # Whoever is let in again is active, and was not lost.
+            self._cordoned.discard(event.node)
+            self._lost.discard(event.node)
+        elif isinstance(event, events.NodeRevoked):
+            self._lost.add(event.node)
         elif isinstance(event, events.LivenessChanged):
             (self._lost.add if event.liveness is Liveness.LOST else self._lost.discard)(event.node)
 

@@ -30,6 +30,10 @@ _LEGEND: Final = (
     ("request bad", "failed"),
     ("request plain", "waits, or was passed on"),
 )
+_LEGEND_MARKS: Final = (
+    (8, '<path class="mark" d="M4 0V10"/>', "something happened"),
+    (10, '<circle class="hitdot" cx="5" cy="5" r="5"/>', "a broken promise"),
+)
 STYLE: Final = """
 :root{color-scheme:light dark;--bg:#fcfcfb;--fg:#1d1f24;--dim:#667085;--line:#e4e6ea;--band:#f4f5f3;
 --fault:#f3b0a4;--state:#cfd8e6;--engine:#9db8dd;--good:#3f9f6b;--left:#b9a04a;--bad:#c8402f;--plain:#9aa3b2;--mark:#5b6472}
@@ -49,7 +53,8 @@ rect.plain{fill:var(--plain)}.label{fill:var(--fg);font:9px system-ui,sans-serif
 .mark{stroke:var(--mark);stroke-width:2}.hit{stroke:var(--bad);stroke-width:2}.hitdot{fill:var(--bad)}
 .legend{display:flex;flex-wrap:wrap;gap:4px 18px}.legend svg{display:inline-block;vertical-align:-1px;margin-right:6px}
 table{border-collapse:collapse}td,th{padding:2px 18px 2px 0;text-align:left;vertical-align:top}th{color:var(--dim);
-font-weight:500}td.n{text-align:right;font-variant-numeric:tabular-nums}.columns{display:flex;flex-wrap:wrap;gap:8px 56px}
+font-weight:500}td.n{text-align:right;font-variant-numeric:tabular-nums}
+.columns{display:flex;flex-wrap:wrap;gap:8px 56px}
 """
 
 
@@ -79,21 +84,22 @@ def timeline_page(timeline: Timeline, document: RunDocument) -> str:
 
 
 def _head(title: str, document: RunDocument) -> Iterator[str]:
-    held = document.verdict == HELD
+    verdict = document.verdict.replace("_", " ")
     yield f"<header><h1>{escape(title)}</h1>"
-    yield f'<p><span class="verdict {"held" if held else "broken"}">{escape(document.verdict.replace("_", " "))}</span>'
-    yield f" · {document.virtual_ms / 1_000:.1f} virtual seconds · {len(document.checks)} checks"
+    yield f"<p>{_verdict(verdict)} · {document.virtual_ms / 1_000:.1f} virtual seconds · {len(document.checks)} checks"
     yield f" · {len(document.invariants)} invariants at {document.quiescent_instants} instants</p>"
     if document.problem:
         yield f"<p><strong>{escape(document.problem)}</strong></p>"
-    yield f'<p class="dim">commit <code>{document.commit or "unknown"}</code> · digest <code>{document.digest}</code></p>'
+    yield f'<p class="dim">commit <code>{document.commit or "unknown"}</code>'
+    yield f" · digest <code>{document.digest}</code></p>"
     yield '<p class="dim">Protocol, placement and recovery; nothing here tells of accelerator speed. '
     yield "Point at a bar for what it is.</p></header>"
     yield '<section class="legend">'
     for kind, told in _LEGEND:
-        yield f'<span><svg width="18" height="10"><rect class="{kind}" width="18" height="10" rx="2"/></svg>{told}</span>'
-    yield '<span><svg width="8" height="10"><path class="mark" d="M4 0V10"/></svg>something happened</span>'
-    yield '<span><svg width="10" height="10"><circle class="hitdot" cx="5" cy="5" r="5"/></svg>a broken promise</span>'
+        bar = f'<rect class="{kind}" width="18" height="10" rx="2"/>'
+        yield f'<span><svg width="18" height="10">{bar}</svg>{told}</span>'
+    for width, shape, told in _LEGEND_MARKS:
+        yield f'<span><svg width="{width}" height="10">{shape}</svg>{told}</span>'
     yield "</section>"
 
 
@@ -172,7 +178,8 @@ def _tables(document: RunDocument) -> Iterator[str]:
         yield "</table></div>"
     yield "<div><h2>Invariants</h2><table><tr><th>asked</th><th></th><th></th></tr>"
     for one in document.invariants:
-        yield f'<tr><td class="n">{one.times_asked}</td><td>{escape(one.name)}</td><td>{_verdict(one.verdict)}</td></tr>'
+        yield f'<tr><td class="n">{one.times_asked}</td><td>{escape(one.name)}</td>'
+        yield f"<td>{_verdict(one.verdict)}</td></tr>"
     yield "</table></div>"
     if document.mishaps:
         yield "<div><h2>Mishaps that the seed has in store</h2><table>"

@@ -24,8 +24,8 @@ class LivenessBroken(AssertionError):
     """Something that must happen did not: within its time, within the horizon, or ever (deadlock)."""
 
 
-class StoppedHere(Exception):  # noqa: N818  # no error: somebody wanted to see no more
-    """The run was to stop at this instant, and nothing was broken until then."""
+class StoppedHere(Exception):
+    """No fault: the run was to stop at this instant, and nothing was broken until then."""
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:
@@ -65,7 +65,7 @@ def verdict_of(broken: BaseException | None) -> Verdict:
 def problem_of(broken: BaseException) -> str:
     """One line."""
     told = str(broken).partition("\n")[0]
-    return told if isinstance(broken, SafetyBroken | LivenessBroken | StoppedHere) else f"{type(broken).__name__}: {told}"
+    return told if isinstance(broken, SafetyBroken | LivenessBroken) else f"{type(broken).__name__}: {told}"
 
 
 def detail_of(broken: BaseException) -> str:

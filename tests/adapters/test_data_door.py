@@ -3,16 +3,20 @@
 import gc
 import hashlib
 import os
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 import trio
 import trio.testing
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from lunanexa_adapters.crypto.authority import make_authority
 from lunanexa_adapters.crypto.credentials import TlsCredentials
+from lunanexa_adapters.data_door.client_hello import server_name_of
 from lunanexa_adapters.data_door.serve import DataDoorLimits
 from lunanexa_adapters.data_door.tls_stream import Gone
 from lunanexa_adapters.system.clock import SystemClock
@@ -330,7 +334,8 @@ async def test_who_shows_no_certificate_or_a_strangers() -> None:
 
 async def test_a_stranger_who_says_nothing_or_rubbish_is_cut() -> None:
     async with doored(mirror, DataDoorLimits(handshake_timeout_ms=50)) as door:
-        for said in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + b"\0" * 100):
+        no_text = hello_for(START).replace(START.encode(), b"\xff" * len(START))
+        for said in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\xff\xff" + b"\0" * 100, no_text):
             stream = await trio.open_tcp_stream(door.host, door.port)
             if said:
                 await stream.send_all(said)
@@ -339,6 +344,64 @@ async def test_a_stranger_who_says_nothing_or_rubbish_is_cut() -> None:
                     pass
             stream.socket.close()
         assert await (await door.call()).receive_after(b"well") == b"well"
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=6), st.integers(1, 600))
+def test_whatever_a_stranger_begins_with(changes: list[tuple[int, int]], until: int) -> None:
+    """A hello with some bytes changed, cut anywhere: nobody else notices."""
+
+    async def scenario() -> None:
+        async with doored(mirror, DataDoorLimits(handshake_timeout_ms=20)) as door:
+            hello = bytearray(hello_for(START))
+            for place, value in changes:
+                hello[place % len(hello)] = value
+            stream = await trio.open_tcp_stream(door.host, door.port)
+            await stream.send_all(hello[:until])
+            assert await (await door.call()).receive_after(b"well") == b"well"
+            with suppress(trio.BrokenResourceError):
+                while await stream.receive_some():
+                    pass
+            stream.socket.close()
+
+    trio.run(scenario)
+
+
+def hello_for(server_name: str | None) -> bytes:
+    """The first bytes of a client of OpenSSL's."""
+    outgoing, context = ssl.MemoryBIO(), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=server_name).do_handshake()
+    return outgoing.read()
+
+
+def in_records(hello: bytes, size: int) -> bytes:
+    """The same message in records of that size."""
+    message = hello[5:]
+    parts = [message[at : at + size] for at in range(0, len(message), size)]
+    return b"".join(hello[:3] + len(part).to_bytes(2) + part for part in parts)
+
+
+def test_the_server_is_read_from_a_hello() -> None:
+    hello = hello_for(START)
+    assert server_name_of(hello) == START
+    assert server_name_of(hello + b"more") == START
+    assert server_name_of(in_records(hello, 7)) == START
+    assert server_name_of(hello_for(None)) is None
+    assert server_name_of(hello.replace(START.encode(), b"\xff" * len(START))) is None
+    for size in range(len(hello)):
+        assert server_name_of(hello[:size]) is None
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.binary(max_size=200), st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=6))
+def test_no_hello_is_too_strange_to_be_read(rubbish: bytes, changes: list[tuple[int, int]]) -> None:
+    hello = bytearray(hello_for(START))
+    for place, value in changes:
+        hello[place % len(hello)] = value
+    for data in (rubbish, bytes(hello), bytes(hello) + rubbish, b"\x16\x03\x01" + rubbish):
+        assert isinstance(server_name_of(data), str | None)
 
 
 async def test_silent_strangers_push_out_each_other() -> None:

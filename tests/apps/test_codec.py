@@ -17,7 +17,8 @@ from lunanexa_core.ids import Alias, DeploymentId, KeyId, TenantId
 from lunanexa_core.journal import Row
 from lunanexa_core.keys import ApiKey, Role
 from lunanexa_core.southbound.documents import DesiredState, SignedDocument
-from lunanexa_core.southbound.heartbeat import Enrolled, Enrolment, Heartbeat, HeartbeatAnswer
+from lunanexa_core.southbound.enrolment import Enrolled, Enrolment
+from lunanexa_core.southbound.heartbeat import Heartbeat, HeartbeatAnswer
 from lunanexa_core.workload import Receipt, Settlement, WorkloadRequest
 
 VALUES = (

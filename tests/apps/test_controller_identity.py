@@ -158,6 +158,36 @@ async def test_another_machine_without_the_clusters_keys_does_not_take_over(auto
         assert one.kernel.leading
 
 
+async def test_who_follows_waits_for_the_keys_of_a_rotation_and_leads_with_them(autojump_clock: MockClock) -> None:
+    disk, keyring, fleet_keys = made()
+    theirs = SimulatedFleetKeys(keyring, Streams(6).stream("their keys"))
+
+    async def lead(scope: trio.CancelScope, *, task_status: trio.TaskStatus[One]) -> None:
+        with scope:
+            async with controller(autojump_clock, disk, keyring, fleet_keys) as one:
+                task_status.started(one)
+                await trio.sleep_forever()
+
+    async with trio.open_nursery() as nursery:
+        leading = trio.CancelScope()
+        one: One = await nursery.start(lead, leading)
+        fleet_keys.copy_to(theirs)
+        with capture_logs() as logs:
+            async with controller(autojump_clock, disk, keyring, theirs, THERE) as two:
+                assert not two.kernel.leading
+                await one.rotate()
+                for _ in range(2):
+                    await one.kernel.ask(Tick(), "janitor")
+                assert one.stage() == "stable"
+                leading.cancel("its machine is gone")
+                await trio.sleep(10 * POLICY.lease_ms / 1_000)
+                assert not two.kernel.leading, "it would begin another trust, and every node would be lost"
+                fleet_keys.copy_to(theirs)
+                await two.kernel.wait_leading()
+                assert two.trust == one.trust
+        assert [line["event"] for line in logs].count("cluster_keys_missing") == 1
+
+
 async def test_keys_that_are_unusable_are_told_of_once_and_used_when_they_are_back(autojump_clock: MockClock) -> None:
     disk, keyring, fleet_keys = made()
     async with controller(autojump_clock, disk, keyring, fleet_keys) as one:

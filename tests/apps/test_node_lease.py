@@ -75,12 +75,12 @@ async def test_what_runs_goes_on_and_what_ends_is_not_restarted(clock: MockClock
         first = await ready(world)
         cut(world)
         await lease(world).wait_lapsed()
-        await trio.sleep(60)
+        await trio.sleep(20)
         assert own_report(world).state is ReplicaState.READY
         (process,) = world.host.living()
         process.crash(code=1)
         await until_own_state(world, ReplicaState.AWAITING_LEASE)
-        await trio.sleep(300)
+        await trio.sleep(30)
         assert world.host.living() == []
         cut(world, on=False)
         await another_start(world, first)
@@ -146,7 +146,7 @@ async def test_an_outage_within_the_lease_and_keep_ends_nothing(clock: MockClock
         await trio.sleep(KEEP_MS / 2_000)
         cut(world, on=False)
         await lease(world).wait_granted()
-        await trio.sleep(60)
+        await trio.sleep(20)
         assert own_report(world).start == first.start
         assert own_report(world).state is ReplicaState.READY
 
@@ -184,7 +184,7 @@ async def test_a_launch_that_takes_too_long_ends_with_the_lease(clock: MockClock
         assert bound_ms is not None
         await trio.sleep(max(0, deadline_ms + bound_ms - world.clock.now().mono_ms) / 1_000)
         assert world.host.living() == []
-        await trio.sleep(60)
+        await trio.sleep(20)
         assert world.host.living() == []
 
 
@@ -289,7 +289,7 @@ async def test_an_agent_that_restarts_in_touch_keeps_everything(clock: MockClock
         world.newest.kill()
         await world.start()
         await lease(world).wait_granted()
-        await trio.sleep(60)
+        await trio.sleep(20)
         assert (own_report(world).start, own_report(world).state) == (first.start, ReplicaState.READY)
 
 

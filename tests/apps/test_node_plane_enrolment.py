@@ -217,6 +217,8 @@ async def test_certificates_are_of_the_issuing_authority_and_documents_of_the_si
 ) -> None:
     async with node_plane(autojump_clock) as one:
         node = await one.enrolled("node-1")
+        # Who signs is looked up here, and at once again when it is another.
+        assert isinstance(await one.plane.desired(node.name, node.peer, (0, 0), 0), SignedDocument)
         authority, signing_key = one.fleet_keys.make()
         await one.kernel.ask(RotateTrust(authority=authority, signing_key=signing_key), "operator")
         for stage in ("spreading", "turning"):

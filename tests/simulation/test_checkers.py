@@ -7,7 +7,7 @@ import pytest
 
 from lunanexa_apps.controller.rows import to_row
 from lunanexa_core.admission.queue import Waiter
-from lunanexa_core.events import DirectiveChanged, Liveness, LivenessChanged, ReplicaChanged
+from lunanexa_core.events import DirectiveChanged, Liveness, LivenessChanged, NodeRevoked, ReplicaChanged
 from lunanexa_core.ids import AssignmentId, StartId
 from lunanexa_core.routing.pick import Granted
 from lunanexa_core.southbound.documents import Directive
@@ -168,6 +168,11 @@ def cordoned_node_granted(small: Small) -> None:
     small.sight.grants.granted(GRANTED)
 
 
+def revoked_node_granted(small: Small) -> None:
+    small.sight.grants.events([NodeRevoked(node=builders.NODE, reason="stolen")])
+    small.sight.grants.granted(GRANTED)
+
+
 def third_grant(small: Small) -> None:
     for _ in range(2):
         small.sight.grants.granted(GRANTED)
@@ -260,6 +265,7 @@ FAULTS: list[tuple[str, Callable[[Small], None]]] = [
     ("snapshots_agree", replayed_otherwise),
     ("granted_newest_only", past_start_granted),
     ("granted_newest_only", lost_node_granted),
+    ("granted_newest_only", revoked_node_granted),
     ("granted_newest_only", third_grant),
     ("routable_is_bound", unproven_but_routable),
     ("one_process_each", two_processes),

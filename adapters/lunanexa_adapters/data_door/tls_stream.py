@@ -6,14 +6,13 @@ reads nothing any more.
 """
 
 import ssl
-from weakref import WeakKeyDictionary
 
 import trio
 
+from lunanexa_adapters.data_door.client_hello import HELLO_BYTES_MAX, server_name_of
+
 READ_BYTES = 64 * 1024
 _BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError)
-_asked_for: WeakKeyDictionary[ssl.SSLObject, str] = WeakKeyDictionary()
-"""Which server each client named. OpenSSL tells it in the middle of a handshake, to a function of the context."""
 
 
 class Gone(Exception):
@@ -24,32 +23,31 @@ class TlsServerStream:
     """Over a connected socket. One task may receive while another one sends. Whoever has it closes the socket."""
 
     def __init__(self, transport: trio.SocketStream, context: ssl.SSLContext) -> None:
-        context.sni_callback = _note_server_name
         self._transport = transport
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self.tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._held: list[bytes] = []
         """What was decrypted before anybody asked for it."""
+        self.server_name: str | None = None
+        """Which server the client asked for (SNI), once hands were shaken."""
         self.problem: str | None = None
         """Why the handshake failed, where either end said so."""
 
-    @property
-    def server_name(self) -> str | None:
-        """Which server the client asked for (SNI)."""
-        return _asked_for.get(self.tls)
-
     async def do_handshake(self) -> None:
         """Raises ``BrokenResourceError`` with the reason."""
+        flight = b""
         try:
             while not self._shaken():
                 await self._flush()
-                await self._feed()
+                data = await self._feed()
+                flight += data[: HELLO_BYTES_MAX - len(flight)]
             await self._flush()
         except ssl.SSLError as error:
             self.problem = (error.reason or type(error).__name__).lower()
             await self._flush()  # the alert: the other end shall know why
             raise trio.BrokenResourceError(self.problem) from error
+        self.server_name = server_name_of(flight)
 
     async def receive(self) -> bytes:
         """What is there, up to a few records; nothing once the other end said that it sends no more. Raises
@@ -119,18 +117,14 @@ class TlsServerStream:
                 return b"".join(parts)
             parts.append(part)
 
-    async def _feed(self) -> None:
+    async def _feed(self) -> bytes | bytearray:
         data = await self._transport.receive_some(READ_BYTES)
         if not data:
             raise trio.BrokenResourceError("the other end left")
         self._incoming.write(data)
+        return data
 
     async def _flush(self) -> None:
         data = self._outgoing.read()
         if data:
             await self._transport.send_all(data)
-
-
-def _note_server_name(tls: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
-    if name is not None:
-        _asked_for[tls] = name

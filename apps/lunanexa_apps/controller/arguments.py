@@ -101,21 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MS",
         help="a leader that the database was not told of for so long is succeeded; the same for all controllers",
     )
-    parser.add_argument(
-        "--listen", type=_address, default=("127.0.0.1", 8400), metavar="HOST:PORT", help="default 127.0.0.1:8400"
-    )
-    parser.add_argument(
-        "--node-listen",
-        type=_address,
-        metavar="HOST:PORT",
-        help="where nodes enrol and report, over mutual TLS; without it none can",
-    )
-    parser.add_argument(
-        "--ready-file",
-        type=Path,
-        metavar="FILE",
-        help="written with addresses and secrets, readable by you alone, once it serves; removed at the end",
-    )
+    _add_address_options(parser)
     parser.add_argument(
         "--queue-requests-max",
         type=_at_least(0),
@@ -159,6 +145,24 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--log-format", choices=("auto", "json", "human"), default="auto")
     parser.add_argument("-v", "--verbose", action="store_true", help="log debug messages too")
     return parser
+
+
+def _add_address_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen", type=_address, default=("127.0.0.1", 8400), metavar="HOST:PORT", help="default 127.0.0.1:8400"
+    )
+    parser.add_argument(
+        "--node-listen",
+        type=_address,
+        metavar="HOST:PORT",
+        help="where nodes enrol and report, over mutual TLS; without it none can",
+    )
+    parser.add_argument(
+        "--ready-file",
+        type=Path,
+        metavar="FILE",
+        help="written with addresses and secrets, readable by you alone, once it serves; removed at the end",
+    )
 
 
 def _add_ledger_options(parser: argparse.ArgumentParser, defaults: Policy) -> None:

@@ -27,8 +27,9 @@ _log = structlog.get_logger()
 
 
 class Follower:
-    """``replayed`` is told after each stretch of rows, with what happened in it; ``caught_up`` when all there is was
-    replayed, ``waits`` when then another leads, ``lost`` when the store can't be read."""
+    """``replayed`` is told after each stretch of rows, with what happened in it; ``may_lead`` is asked when all there
+    is was replayed; ``waits`` is told when then another leads, or this one may not, ``lost`` when the store can't be
+    read."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class Follower:
         replay: Replay | None,
         *,
         replayed: Callable[[Replay, Sequence[Event]], None],
-        caught_up: Callable[[], None],
+        may_lead: Callable[[], bool],
         waits: Callable[[], None],
         lost: Callable[[PortUnavailable], None],
     ) -> Replay:
@@ -75,7 +76,8 @@ class Follower:
                 watched = watched.seen(lease, now_mono_ms)
                 replay = await self._catch_up(replay, replayed)
                 wait_ms = watched.claimable_in_ms(self._seat.holder, self._lease_ms, self._clock.now().mono_ms)
-                caught_up()
+                if not may_lead():
+                    wait_ms = LOOK_MS
                 if wait_ms == 0:
                     head = await self._lease.claim(lease)
                     if head is None:

@@ -54,7 +54,8 @@ class ClusterKeys:
         self._clock = clock
         self._ids = ids
         self._signers: dict[str, Signer] = {}
-        self._looked_mono_ms: int | None = None
+        self._missed: tuple[str, int] | None = None
+        """Which signing key was looked for last in vain, and when."""
         self.problem: str | None = None
         """Why the keys that are in use can't be used, as it was found last; ``None``: they can."""
 
@@ -104,14 +105,14 @@ class ClusterKeys:
 
     def _look_for(self, key_id: str) -> Signer | None:
         now_ms = self._clock.now().mono_ms
-        if self._looked_mono_ms is not None and now_ms - self._looked_mono_ms < LOOK_AGAIN_MS:
+        if self._missed is not None and self._missed[0] == key_id and now_ms - self._missed[1] < LOOK_AGAIN_MS:
             return None
-        self._looked_mono_ms = now_ms
         try:
             self._signers = dict(self._keys.signers())
         except PortFault as fault:
             self._tell(str(fault))
         found = self._signers.get(key_id)
+        self._missed = None if found is not None else (key_id, now_ms)
         if found is not None:
             self.problem = None
         return found

@@ -13,7 +13,7 @@ from lunanexa_apps.controller.high_water import HighWater
 from lunanexa_apps.controller.inbox import Slot
 from lunanexa_apps.controller.lease import Fenced, LeaseKeeper
 from lunanexa_apps.controller.replay import Replay
-from lunanexa_apps.controller.secrets import begin_with, check_same_installation
+from lunanexa_apps.controller.secrets import begin_with, may_lead
 from lunanexa_apps.controller.writer import Writer
 from lunanexa_apps.daemon import leaves
 from lunanexa_core.commands import Begin, Command, OpenSession, Rebase
@@ -95,6 +95,8 @@ class Kernel(Batches):
         )
         self._fleet_keys = fleet_keys
         self._begins: tuple[TrustSet | None, Begin] | None = None
+        self._could_lead: bool | None = None
+        """Whether this installation had the keys for it when it was looked last; ``None``: it was not looked yet."""
         self._turned = trio.Event()
 
     @property
@@ -218,10 +220,24 @@ class Kernel(Batches):
         return await self._follower.follow(
             known,
             replayed=self._take_replay,
-            caught_up=lambda: check_same_installation(self.state, self._with_keys(begin)),
+            may_lead=lambda: self._may_lead(begin),
             waits=waits,
             lost=lost,
         )
+
+    def _may_lead(self, begin: Begin) -> bool:
+        could = self._could_lead
+        self._could_lead = may_lead(self.state, self._with_keys(begin), patient=could is not None)
+        if not self._could_lead:
+            self._begins = None  # They may be brought at any time.
+        if could is not None and could != self._could_lead:
+            if self._could_lead:
+                _log.info("cluster_keys_found")
+            else:
+                _log.error(
+                    "cluster_keys_missing", fix="copy the folder controller/secrets of the controller that leads"
+                )
+        return self._could_lead
 
     def _with_keys(self, begin: Begin) -> Begin:
         """Looked up anew with each change of trust: a rotation makes keys and removes them."""

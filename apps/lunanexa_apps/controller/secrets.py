@@ -35,21 +35,24 @@ def keys_of(secrets: ControllerSecrets) -> tuple[ApiKey, ...]:
     )
 
 
-def check_same_installation(state: State, begin: Begin) -> None:
-    """Raises ``PortFault`` when another installation led the store last, with other secrets than ``begin`` brings: as a
-    leader this one would void them, and could reach neither nodes nor engines. A store that was restored may be taken
-    over by whoever is there."""
+def may_lead(state: State, begin: Begin, *, patient: bool) -> bool:
+    """Whether this installation has what a leader of the store needs. ``patient``: the cluster's keys, which a rotation
+    exchanged where it was led, may be brought here yet. Raises ``PortFault`` when another one led the store last, with
+    other secrets than ``begin`` brings: as a leader this one would void them, and reach neither nodes nor engines. A
+    store that was restored may be taken over by whoever is there."""
     if state.recovery is not None or state.holder in (None, begin.holder):
-        return
+        return True
     differs = any(
         known is not None and known.digest != key.digest
         for key, known in ((key, state.keys.get(key.key)) for key in begin.keys)
     )
-    if differs or (state.trust is not None and not holds_any(state, begin)):
+    lacks = state.trust is not None and not holds_any(state, begin)
+    if differs or (lacks and not patient):
         raise PortFault(
             "this controller's secrets are not those of the controller that led the store last; copy the folder"
             " controller/secrets from its data directory into this one's"
         )
+    return not lacks
 
 
 def first_command(secrets: ControllerSecrets, keys: FleetKeys, cluster: ClusterId, version: str) -> Begin:

@@ -31,13 +31,13 @@ async def check_config(
         identity = None if folder.store is None else await read_identity(folder.store)
         findings.append(_enrolment(identity))
     except PortError as error:
-        findings.append(problem("enrolment", str(error), "see what it names"))
+        return [*findings, problem("enrolment", str(error), "see what it names")]
     token: EnrolmentToken | None = None
     try:
         token = None if token_file is None else token_file.read()
         findings += _token(token_file, token)
     except PortError as error:
-        findings.append(problem("--token-file", str(error), "see what it names"))
+        return [*findings, problem("--token-file", str(error), "see what it names")]
     plan = plan_agent(attrs.evolve(told, token=token), identity, address_towards)
     if isinstance(plan, Misfit):
         return [*findings, problem(plan.field, plan.problem, plan.fix)]

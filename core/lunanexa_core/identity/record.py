@@ -1,6 +1,7 @@
 """What enrolments, certificates, revocations and trust make of state. Called by ``apply`` alone."""
 
 from collections.abc import Sequence
+from typing import assert_never
 
 import attrs
 
@@ -12,12 +13,28 @@ from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.state import Node, State
 
 
-def record_trust(state: State, changed: TrustChanged, wall_ms: int) -> None:
+def record(
+    state: State, event: TrustChanged | EnrolmentTokenMinted | NodeEnrolled | NodeCertified, wall_ms: int
+) -> None:
+    match event:
+        case TrustChanged():
+            _record_trust(state, event, wall_ms)
+        case EnrolmentTokenMinted():
+            _record_token(state, event, wall_ms)
+        case NodeEnrolled():
+            _record_enrolment(state, event, wall_ms)
+        case NodeCertified():
+            _record_certificate(state, event, wall_ms)
+        case _:
+            assert_never(event)
+
+
+def _record_trust(state: State, changed: TrustChanged, wall_ms: int) -> None:
     state.trust = changed.trust
     _tell_all(state, wall_ms)
 
 
-def record_token(state: State, minted: EnrolmentTokenMinted, wall_ms: int) -> None:
+def _record_token(state: State, minted: EnrolmentTokenMinted, wall_ms: int) -> None:
     """The only token of its node. Those whose time is over leave with it."""
     for name, token in list(state.tokens.items()):
         if token.node == minted.node or wall_ms >= token.expires_wall_ms:
@@ -27,7 +44,7 @@ def record_token(state: State, minted: EnrolmentTokenMinted, wall_ms: int) -> No
     )
 
 
-def record_enrolment(state: State, enrolled: NodeEnrolled, wall_ms: int) -> None:
+def _record_enrolment(state: State, enrolled: NodeEnrolled, wall_ms: int) -> None:
     """A node of ours from here on, in service. Another one by its name is not, nor is it with what it had."""
     known = state.nodes.get(enrolled.node, Node(node=enrolled.node))
     named = attrs.evolve(
@@ -55,7 +72,7 @@ def record_enrolment(state: State, enrolled: NodeEnrolled, wall_ms: int) -> None
         _tell_all(state, wall_ms)
 
 
-def record_certificate(state: State, certified: NodeCertified, wall_ms: int) -> None:
+def _record_certificate(state: State, certified: NodeCertified, wall_ms: int) -> None:
     """One more. Of too many that are good the oldest are revoked."""
     node = state.nodes[certified.node]
     good = [one for one in node.certificates if wall_ms < one.not_after_wall_ms]

@@ -88,12 +88,11 @@ def _enqueue_again(state: State, observed: Observed, command: commands.FailAttem
     )
 
 
-def _leased(before: NodeReading | None, policy: Policy, heartbeat: Heartbeat, now: Instant) -> bool:
-    """What a heartbeat says may be long ago: where we answered the one before it ourselves, we know better. Who does
-    not say is taken to have one."""
+def _leased(before: NodeReading | None, policy: Policy, heartbeat: Heartbeat, now: Instant) -> bool | None:
+    """What a heartbeat says may be long ago: where we answered the one before it ourselves, we know better."""
     if before is None or before.boot != heartbeat.boot:
-        return heartbeat.leased is not False
-    return heartbeat.leased is not False and before.may_be_leased(now.mono_ms, policy.node_lease_ms)
+        return heartbeat.leased
+    return heartbeat.leased and before.may_be_leased(now.mono_ms, policy.node_lease_ms)
 
 
 def _hear(state: State, observed: Observed, policy: Policy, heartbeat: Heartbeat, now: Instant) -> None:

@@ -8,14 +8,9 @@ from lunanexa_core import events
 from lunanexa_core.admission.limits import used_tokens
 from lunanexa_core.admission.windows import KeyWindows
 from lunanexa_core.binding import Binding, frees_key
+from lunanexa_core.deployment import Deployment
 from lunanexa_core.events import Event
-from lunanexa_core.identity.record import (
-    record_certificate,
-    record_enrolment,
-    record_revocation,
-    record_token,
-    record_trust,
-)
+from lunanexa_core.identity.record import record, record_revocation
 from lunanexa_core.ids import AssignmentId, BootId, KeyId, NodeId
 from lunanexa_core.placement.bound import bound_in_force
 from lunanexa_core.southbound.heartbeat import ReplicaReport, ReplicaState
@@ -48,16 +43,10 @@ def apply(  # noqa: C901, PLR0915  # one arm an event
             _sweep_windows(state, wall_ms)
         case events.NodeRegistered(node=node):
             state.nodes.setdefault(node, Node(node=node))
-        case events.NodeEnrolled():
-            record_enrolment(state, event, wall_ms)
         case events.EnrolmentEnded(node=node):
             state.nodes[node] = attrs.evolve(state.nodes[node], public_key=None, agent_version=None)
-        case events.TrustChanged():
-            record_trust(state, event, wall_ms)
-        case events.EnrolmentTokenMinted():
-            record_token(state, event, wall_ms)
-        case events.NodeCertified():
-            record_certificate(state, event, wall_ms)
+        case events.TrustChanged() | events.EnrolmentTokenMinted() | events.NodeEnrolled() | events.NodeCertified():
+            record(state, event, wall_ms)
         case events.NodeRevoked(node=node):
             record_revocation(state, event, wall_ms)
             _forget_replicas(state, node)
@@ -73,9 +62,7 @@ def apply(  # noqa: C901, PLR0915  # one arm an event
             state.nodes[node] = attrs.evolve(state.nodes[node], retired=True, liveness=events.Liveness.UNKNOWN)
             _forget_replicas(state, node)
         case events.DeploymentApplied(deployment=deployment):
-            _drop_alias(state, deployment.spec.deployment)
-            state.deployments[deployment.spec.deployment] = deployment
-            state.deployment_of_alias[deployment.spec.alias] = deployment.spec.deployment
+            _deploy(state, deployment)
         case events.DeploymentRemoved(deployment=deployment_id):
             _drop_alias(state, deployment_id)
             del state.deployments[deployment_id]
@@ -93,12 +80,9 @@ def apply(  # noqa: C901, PLR0915  # one arm an event
             state.recovery = reasons
         case events.StoreRebased(above=above, generations=generations):
             state.recovery, state.rebased, state.epoch = None, above, epoch
-            for raised in generations:
-                state.nodes[raised.node] = attrs.evolve(state.nodes[raised.node], generation=raised.generation)
+            _raise_generations(state, generations)
         case events.WorkloadAdmitted():
-            _admit(state, event, epoch, wall_ms)
-            if place is not None:
-                state.admitted[event.request.workload] = place.sequence
+            _admit(state, event, epoch, wall_ms, place)
         case events.WorkloadSettled(receipt=receipt):
             _settle(state, receipt, wall_ms)
             _remember(state, receipt, place)
@@ -109,6 +93,17 @@ def apply(  # noqa: C901, PLR0915  # one arm an event
             state.pruned = event.pruned
         case _:
             assert_never(event)
+
+
+def _raise_generations(state: State, generations: tuple[events.NodeGeneration, ...]) -> None:
+    for raised in generations:
+        state.nodes[raised.node] = attrs.evolve(state.nodes[raised.node], generation=raised.generation)
+
+
+def _deploy(state: State, deployment: Deployment) -> None:
+    _drop_alias(state, deployment.spec.deployment)
+    state.deployments[deployment.spec.deployment] = deployment
+    state.deployment_of_alias[deployment.spec.alias] = deployment.spec.deployment
 
 
 def _boot(state: State, node: NodeId, boot: BootId) -> None:
@@ -161,7 +156,9 @@ def _report(state: State, node: NodeId, report: ReplicaReport) -> None:
         state.replica_node[report.assignment] = node
 
 
-def _admit(state: State, admitted: events.WorkloadAdmitted, epoch: int, wall_ms: int) -> None:
+def _admit(
+    state: State, admitted: events.WorkloadAdmitted, epoch: int, wall_ms: int, place: LedgerPlace | None
+) -> None:
     counted = _take(state, admitted.key, admitted.request.reserved_tokens, wall_ms)
     workload = OpenWorkload(
         request=admitted.request,
@@ -175,6 +172,8 @@ def _admit(state: State, admitted: events.WorkloadAdmitted, epoch: int, wall_ms:
     state.open[workload.request.workload] = workload
     _add(state.open_of_key, workload.key, 1)
     _add(state.open_of_deployment, workload.deployment, 1)
+    if place is not None:
+        state.admitted[workload.request.workload] = place.sequence
 
 
 def _bind(state: State, workload: OpenWorkload, wall_ms: int) -> None:

@@ -56,7 +56,7 @@ def why_not_routable(
     if unheard is not None:
         return unheard
     reading = observed.nodes[assignment.node]
-    if not reading.leased or not reading.may_be_leased(now.mono_ms, policy.node_lease_ms):
+    if reading.leased is False or (reading.leased and not reading.may_be_leased(now.mono_ms, policy.node_lease_ms)):
         return NotRoutable.NODE_UNLEASED
     directive = state.nodes[assignment.node].directive
     if directive is not Directive.ACTIVE and assignment.assignment not in covering(

@@ -5,7 +5,7 @@ from typing import Final
 
 import attrs
 
-from lunanexa_core.ids import AssignmentId, BootId, ClusterId, NodeId, StartId, is_identifier
+from lunanexa_core.ids import AssignmentId, BootId, NodeId, StartId, is_identifier
 
 HEARTBEAT_SCHEMA: Final = "lunanexa.heartbeat.v1"
 
@@ -164,22 +164,3 @@ class HeartbeatAnswer:
     lease_ms: int
     wall_ms: int | None = None
     """The controller's wall clock as it answered; ``None``: it does not tell."""
-
-
-@attrs.frozen(kw_only=True)
-class Enrolment:
-    """A node's first word: its identity and its own signing key (raw Ed25519 public key, hex)."""
-
-    node: NodeId
-    public_key: str
-    agent_version: str
-
-
-@attrs.frozen(kw_only=True)
-class Enrolled:
-    """What an enrolled node trusts from now on: the cluster, and the keys that sign its documents."""
-
-    cluster: ClusterId
-    epoch: int
-    signing_keys: dict[str, str]
-    """Key id to raw Ed25519 public key, hex."""

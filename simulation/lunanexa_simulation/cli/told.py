@@ -6,7 +6,6 @@ from lunanexa_simulation.cli.tools import SWARM
 from lunanexa_simulation.documents import RunDocument, SwarmDocument
 
 
-
 def run_lines(document: RunDocument, *, only: Iterable[int] | None = None) -> list[str]:
     """One run."""
     lines = [

@@ -53,7 +53,7 @@ async def _commit() -> str | None:
     return str(head.stdout.decode().strip())
 
 
-class WritablePath(click.ParamType):
+class WritablePath(click.ParamType[str]):
     """Asked before the run, which takes seconds and ends with a result that should not be lost."""
 
     name = "path"
@@ -70,7 +70,7 @@ class WritablePath(click.ParamType):
         return value
 
 
-class Numbers(click.ParamType):
+class Numbers(click.ParamType[frozenset[int]]):
     """Numbers of mishaps, with commas between them."""
 
     name = "numbers"

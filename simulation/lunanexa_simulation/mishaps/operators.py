@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import trio
-
 from lunanexa_core.ids import NodeId
 from lunanexa_core.southbound.documents import Directive
 from lunanexa_ports.http_client import HttpBroken, HttpUnreachable
@@ -13,7 +11,6 @@ from lunanexa_simulation.rng import Stream
 from lunanexa_simulation.world import World
 
 ENROLLED_MS: Final = 20_000
-_LOOK_MS: Final = 250
 
 async def operator_changes_their_mind(field: Field, _: int, draw: Stream) -> None:
     """Fewer replicas or more, with other settings: each change is a new generation for every node."""
@@ -54,10 +51,7 @@ async def node_is_revoked(field: Field, number: int, draw: Stream) -> None:
             return False
         crash_agent(world, number)
         await world.start_agent(number)
-        with trio.move_on_after(ENROLLED_MS / 1_000):
-            while node.token is not None:
-                await trio.sleep(_LOOK_MS / 1_000)
-        return node.token is None
+        return await world.comes_true(lambda: node.token is None, within_ms=ENROLLED_MS)
 
     await world.until_told("a revoked node is let in again", let_in, within_ms=BACK_MS, every_ms=500)
 

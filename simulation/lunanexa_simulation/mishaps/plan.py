@@ -13,7 +13,7 @@ from lunanexa_simulation.mishaps import KINDS, Hands, Kind
 from lunanexa_simulation.rng import Stream
 from lunanexa_simulation.world import WorldPlan
 
-FAULTS_MS: Final = (15_000, 60_000)
+FAULTS_MS: Final = (10_000, 45_000)
 FIRST_MS: Final = 200
 PACES_MS: Final = (500, 1_500, 4_000)
 """So long it takes from one mishap to the next, about."""
@@ -52,7 +52,8 @@ def draw_plan(draw: Stream) -> MixedPlan:
     world = _world(draw)
     faults_ms, pace_ms = draw.randint(*FAULTS_MS), draw.choice(PACES_MS)
     kinds = [kind for kind in KINDS.values() if _may_be(kind, world) and draw.random() < 0.65]
-    mishaps, at_ms = [], draw.randint(FIRST_MS, pace_ms)
+    mishaps: list[Drawn] = []
+    at_ms = draw.randint(FIRST_MS, pace_ms)
     while kinds and at_ms < faults_ms:
         kind = draw.choice(kinds)
         target = draw.randrange(_count(kind.hands, world))
@@ -70,7 +71,7 @@ def draw_plan(draw: Stream) -> MixedPlan:
 def _world(draw: Stream) -> WorldPlan:
     longest_ms = draw.choice((1, 4, 30))
     return WorldPlan(
-        nodes=draw.choice((1, 2, 2, 3, 4)),
+        nodes=draw.choice((1, 2, 2, 3, 3, 4)),
         controllers=draw.choice((1, 1, 2, 3)),
         latency_ms=(0, longest_ms),
         sync_ms=draw.choice((0, 2, 10)),

@@ -7,6 +7,8 @@ successor starts elsewhere. A controller and an agent die meanwhile. What comes 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+import trio
+
 from lunanexa_core.deployment import Assignment
 from lunanexa_core.events import Liveness
 from lunanexa_core.ids import AssignmentId, StartId
@@ -25,6 +27,7 @@ STOP_MS: Final = 10_000
 PLAN: Final = WorldPlan(nodes=3, specification={"exclusive": True, "cut_off_keep_ms": KEEP_MS})
 SILENCE_MS: Final = run_out_ms(PLAN.policy.node_lease_ms, cut_off_bound_ms(KEEP_MS, STOP_MS)) or 0
 LOADING_MS: Final = 2_000
+LOADED_MS: Final = 5_000
 BACK_MS: Final = 40_000
 LOST_MS: Final = 3 * PLAN.policy.node_lease_ms
 """What a node says that hears nothing arrives at first: by each connection that it had."""
@@ -47,6 +50,7 @@ async def play(run: Run, plan: WorldPlan) -> None:
         for way in Way:
             await _cut_off(world, way, f"after a cut {way.value}")
         await _back_in_time(world)
+        await _back_as_its_successor_loads(world)
         await _cut_off(world, Way.BOTH, "though a controller died", meanwhile=_controller_dies)
         await _cut_off(world, Way.BOTH, "though its agent died", meanwhile=_agent_dies)
         await _agent_dies_in_touch(world)
@@ -105,6 +109,26 @@ async def _back_in_time(world: World) -> None:
     await _until(world, host, Liveness.READY, BACK_MS)
     await _until_serves(world, "when it is back in time")
     world.check("what came back in time goes on", _engines(world) == engines, _engines(world))
+
+
+async def _back_as_its_successor_loads(world: World) -> None:
+    """Its place is another's by then, though nobody serves yet."""
+    host = _holder(world)
+    number = world.nodes.index(host)
+    part(world, number, Way.BOTH)
+    await world.until("its engine has gone", lambda: not host.engines(), within_ms=SILENCE_MS)
+    await world.until("its successor is there", lambda: bool(_engines(world)), within_ms=2 * SILENCE_MS)
+    ((_, start),) = _engines(world)
+    successor = _holder(world).machine.main_process(start)
+    assert successor is not None, start
+    successor.hang()
+    join(world, number)
+    await _until(world, host, Liveness.READY, BACK_MS)
+    await trio.sleep(LOADED_MS / 1_000)
+    successor.hang(on=False)
+    await _until_serves(world, "when its successor has loaded")
+    world.check("who came back starts nothing", not host.engines(), host.running())
+    world.check("and its successor is the one that was", [start] == [one for _, one in _engines(world)], start)
 
 
 async def _agent_dies_in_touch(world: World) -> None:

@@ -11,7 +11,9 @@ import attrs
 import trio
 
 from lunanexa_core.identity.trust import TrustStage
+from lunanexa_core.ids import DeploymentId
 from lunanexa_simulation.client import Client
+from lunanexa_simulation.controller_host import PORT
 from lunanexa_simulation.http_client import SimulatedHttpClient
 from lunanexa_simulation.mishaps import KINDS, Hands
 from lunanexa_simulation.mishaps.field import Field
@@ -20,7 +22,7 @@ from lunanexa_simulation.run import Mishap, Run
 from lunanexa_simulation.scenarios.mixed_traffic import Traffic
 from lunanexa_simulation.scenarios.steps import at_rest, served, until_listed
 from lunanexa_simulation.trace import virtual_ms
-from lunanexa_simulation.world import PORT, World, open_world
+from lunanexa_simulation.world import DEPLOYMENT, World, open_world
 
 LEADS_MS: Final = 30_000
 SETTLED_MS: Final = 30_000
@@ -101,15 +103,21 @@ async def _recovered(world: World, plan: MixedPlan) -> None:
     world.turn_clients()
     await world.until("everything is settled", lambda: not world.kernel.state.open, within_ms=SETTLED_MS)
     await world.deploy(replicas=plan.replicas)
-    await world.until(
-        "every replica is routable again", lambda: world.routable() == plan.replicas, within_ms=BACK_MS
-    )
+    await world.until("every replica is routable again", lambda: _as_asked(world), within_ms=BACK_MS)
     await world.until("nothing is left over", lambda: not world.kernel.state.leaving, within_ms=BACK_MS)
     await world.until("a rotation of trust is over", lambda: _stable(world), within_ms=BACK_MS)
     await until_listed(world, "after all")
     await served(world, "after all")
     await at_rest(world, "after all")
     await world.until("all controllers have the same state", lambda: _same(world), within_ms=LEADS_MS)
+
+
+def _as_asked(world: World) -> bool:
+    """Each replica is of what was asked for last: others serve until then, and are replaced."""
+    state = world.kernel.state
+    asked = state.deployments[DeploymentId(DEPLOYMENT)]
+    current = [one for one in state.assignments.values() if one.generation == asked.runs]
+    return len(current) == len(state.assignments) == asked.spec.replicas == world.routable()
 
 
 def _stable(world: World) -> bool:

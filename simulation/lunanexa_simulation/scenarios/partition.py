@@ -1,7 +1,6 @@
 """Controller and agent can't hear each other: for a moment, over a slow line, and beyond the lease, in both ways and
-in either one. Requests take another way and go on until the lease of their node ends them; a node that was silent for its
-lease is granted nothing and its model is not listed; when it is heard again its engines serve on, the same processes as
-before."""
+in either one. Requests take another way and go on until their node's lease ends them. A node that was silent for its
+lease is granted nothing, and its model is not listed; heard again its engines serve on, the same as before."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

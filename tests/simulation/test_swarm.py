@@ -1,0 +1,105 @@
+"""The swarm: what a seed draws, what leaving mishaps out changes, and that many seeds hold."""
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+import trio
+
+from lunanexa_simulation.cli.live import EVERY_S, swarm_board
+from lunanexa_simulation.cli.workers import _ask
+from lunanexa_simulation.documents import SCHEMA
+from lunanexa_simulation.main import main
+from lunanexa_simulation.mishaps import KINDS
+from lunanexa_simulation.mishaps.plan import draw_plan
+from lunanexa_simulation.rng import Streams
+from lunanexa_simulation.run import Manner
+from lunanexa_simulation.scenarios import SCENARIOS
+from lunanexa_simulation.verdicts import Verdict
+
+MIXED = SCENARIOS["many-faults"]
+SEEDS = 200
+EACH = 10
+
+
+def test_seeds_draw_every_world_and_every_kind_of_mishap() -> None:
+    plans = [draw_plan(Streams(seed).stream("plan")) for seed in range(300)]
+    assert {plan.world.nodes for plan in plans} == {1, 2, 3, 4}
+    assert {plan.world.controllers for plan in plans} == {1, 2, 3}
+    assert {mishap.kind for plan in plans for mishap in plan.mishaps} == KINDS.keys()
+    for plan in plans:
+        assert [mishap.number for mishap in plan.mishaps] == list(range(1, len(plan.mishaps) + 1))
+        times = [mishap.at_ms for mishap in plan.mishaps]
+        assert times == sorted(times)
+        assert all(at_ms < plan.faults_ms for at_ms in times)
+        assert 1 <= plan.replicas <= plan.world.nodes
+        assert {mishap.kind for mishap in plan.mishaps} != KINDS.keys(), "each seed leaves some kinds out"
+
+
+def test_one_seed_has_one_plan() -> None:
+    assert draw_plan(Streams(7).stream("plan")) == draw_plan(Streams(7).stream("plan"))
+
+
+def test_where_nobody_looks_on_a_line_comes_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    now = iter([0.0, 1.0, EVERY_S, EVERY_S, EVERY_S + 1])
+    with swarm_board(9, lambda: next(now)) as board:
+        for done in (1, 2, 3):
+            board.done(done, 0, Counter({"mishap engine dies": 4, "answer whole": 5}))
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "2 of 9 seeds, 0 broken, 4 mishaps, 5 answers\n")
+
+
+async def test_a_worker_that_ends_tells_nothing() -> None:
+    async with trio.open_nursery() as nursery:
+        start: Callable[..., object] = lambda task_status: trio.run_process(  # noqa: E731  # the shape that start wants
+            ["true"], stdin=PIPE, stdout=PIPE, check=False, task_status=task_status
+        )
+        process = await nursery.start(start)
+        with trio.fail_after(20):
+            await process.wait()
+            assert await _ask(process, 1) is None
+
+
+@pytest.mark.slow
+def test_without_its_mishaps_a_seed_has_the_same_in_store() -> None:
+    whole, without = MIXED.run(6), MIXED.run(6, Manner(only=frozenset()))
+    assert whole.verdict is without.verdict is Verdict.HELD
+    assert whole.drawn == without.drawn
+    assert any(name.startswith("mishap ") for name in whole.happened)
+    assert not any(name.startswith("mishap ") for name in without.happened)
+
+
+@pytest.mark.slow
+def test_a_swarm_adds_up_what_its_seeds_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "swarm.json"
+    assert main(["swarm", "--seeds", "3", "--first", "4", "--jobs", "2", "--json", str(path)]) == 0
+    document = json.loads(path.read_text())
+    assert (document["schema"], document["kind"], document["seeds_run"]) == (SCHEMA, "swarm", 3)
+    assert document["verdicts"] == {"held": 3}
+    results = [MIXED.run(seed) for seed in (4, 5, 6)]
+    assert document["virtual_ms"] == sum(result.virtual_ms for result in results)
+    assert document["happened"] == dict(sorted(sum((Counter(r.happened) for r in results), Counter()).items()))
+    assert "3 of 3 seeds from 4: 3 held" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_swarm_without_time_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["swarm", "--seeds", "3", "--minutes", "0"]) == 0
+    assert "0 of 3 seeds" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(1_000, 1_000 + SEEDS, EACH))
+def test_many_seeds_hold(first: int) -> None:
+    for seed in range(first, first + EACH):
+        result = MIXED.run(seed)
+        assert result.verdict is Verdict.HELD, (seed, result.problem, result.detail, *result.tail)
+
+
+@pytest.mark.slow
+def test_a_seed_of_the_swarm_is_one_run_in_two_processes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "many-faults", "--seed", "11", "--twice"]) == 0
+    assert "the same digest in two processes" in capsys.readouterr().out
