@@ -144,10 +144,14 @@ class AsyncOperator:
             document["within_ms"] = within_ms
         return await self._do("PUT", target, _fenced(options, generation), document, repeatable=generation is None)
 
-    async def mint_token(self, name: str, *, again: bool = False, **options: Unpack[CallOptions]) -> Document:
+    async def mint_token(
+        self, name: str, *, again: bool = False, loopback: bool = False, **options: Unpack[CallOptions]
+    ) -> Document:
         """An enrolment token for one node: its ``line`` is told this once, and is good once. ``again``: also for a node
-        that is enrolled, else :class:`~lunanexa_client.errors.Conflict`."""
-        return await self._do("POST", f"/nodes/{segment(name)}/token", options, {"again": again})
+        that is enrolled, else :class:`~lunanexa_client.errors.Conflict`. ``loopback``: for a node of the controller's
+        own machine, which may do without a data listener."""
+        document = {"again": again, "loopback": loopback}
+        return await self._do("POST", f"/nodes/{segment(name)}/token", options, document)
 
     async def revoke_node(self, name: str, *, reason: str | None = None, **options: Unpack[CallOptions]) -> Document:
         """Voids a node's certificates and its signing key, at once; what it had is placed elsewhere. Answers as

@@ -123,10 +123,13 @@ class Operator:
         )
         return self._portal.call(direct)
 
-    def mint_token(self, name: str, *, again: bool = False, **options: Unpack[CallOptions]) -> Document:
+    def mint_token(
+        self, name: str, *, again: bool = False, loopback: bool = False, **options: Unpack[CallOptions]
+    ) -> Document:
         """An enrolment token for one node: its ``line`` is told this once, and is good once. ``again``: also for a node
-        that is enrolled, else :class:`~lunanexa_client.errors.Conflict`."""
-        return self._portal.call(partial(self._operator.mint_token, name, again=again, **options))
+        that is enrolled, else :class:`~lunanexa_client.errors.Conflict`. ``loopback``: for a node of the controller's
+        own machine, which may do without a data listener."""
+        return self._portal.call(partial(self._operator.mint_token, name, again=again, loopback=loopback, **options))
 
     def revoke_node(self, name: str, *, reason: str | None = None, **options: Unpack[CallOptions]) -> Document:
         """Voids a node's certificates and its signing key, at once; what it had is placed elsewhere. Answers as

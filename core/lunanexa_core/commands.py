@@ -108,12 +108,14 @@ class EnrolNode:
 
 @attrs.frozen(kw_only=True)
 class MintToken:
-    """Let a node enrol. ``again``: though it is enrolled, or was."""
+    """Let a node enrol. ``again``: though it is enrolled, or was. ``loopback``: it is on the controller's own machine,
+    and may do without a data listener."""
 
     node: NodeId
     token: str
     digest: str
     again: bool = False
+    loopback: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -98,12 +98,14 @@ class TrustChanged:
 
 @attrs.frozen(kw_only=True)
 class EnrolmentTokenMinted:
-    """Whoever holds this token may enrol as that node, once; an earlier token of it is void."""
+    """Whoever holds this token may enrol as that node, once; an earlier token of it is void. ``loopback``: without a
+    data listener, too."""
 
     node: NodeId
     token: str
     digest: str
     expires_wall_ms: int
+    loopback: bool = False
 
 
 @attrs.frozen(kw_only=True)

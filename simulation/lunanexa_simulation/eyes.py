@@ -46,8 +46,9 @@ class Eyes:
         """The check of a quiescent instant."""
         sight = self._checkers.sight
         up = [host for host in self._controllers if host.up]
-        leading = [host.kernel for host in up if host.kernel.leading]
-        # One whose lease ran out without its knowing may say so too.
+        # One that another took the lead from may still say that it leads, and be the only one that does.
+        taken = self._controllers[0].durable().head.epoch
+        leading = [host.kernel for host in up if host.kernel.leading and host.kernel.epoch >= taken]
         sight.kernel = kernel = max(leading, key=lambda kernel: kernel.epoch, default=None)
         sight.writers = [host.host for host in up if host.kernel.may_write]
         if kernel is not None:

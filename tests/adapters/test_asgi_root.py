@@ -144,7 +144,9 @@ def test_what_a_server_refuses_has_the_same_shape(status: int, code: str) -> Non
 
 
 def test_the_control_application_keeps_no_secret_and_no_session() -> None:
-    planes: Any = dict.fromkeys(("operator", "fleet", "keys", "insight", "journal", "recovery", "trust", "health", "ids"))
+    planes: Any = dict.fromkeys(
+        ("operator", "fleet", "keys", "insight", "journal", "recovery", "trust", "health", "ids")
+    )
     app = build_control_app(**planes)
     assert app.quart.secret_key is None
     assert not app.quart.has_static_folder

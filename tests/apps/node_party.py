@@ -72,7 +72,8 @@ class NodeParty:
 
 def token_for(node: str, *, again: bool = False, number: int = 1) -> MintToken:
     name = f"tok_{node}_{number}"
-    return MintToken(node=NodeId(node), token=name, digest=secret_digest(f"secret of {name}"), again=again)
+    digest = secret_digest(f"secret of {name}")
+    return MintToken(node=NodeId(node), token=name, digest=digest, again=again, loopback=True)
 
 
 def secret_of(token: MintToken) -> str:

@@ -96,11 +96,11 @@ def test_a_token_is_one_line_and_the_next_command_is_told() -> None:
     assert (result.exit_code, result.stdout) == (0, f"{LINE}\n")
     assert "good once, for 15 min" in result.stderr
     assert "lunanexa-node enroll --controller https://ctl.example:8401 --token-file FILE" in result.stderr
-    assert controller.told == [("/nodes/spark-2/token", {"again": False})]
+    assert controller.told == [("/nodes/spark-2/token", {"again": False, "loopback": False})]
     assert (
         json.loads(ask(node.command, "token", "spark-2", "--again", "-o", "json", server=controller).stdout) == MINTED
     )
-    assert controller.told[-1] == ("/nodes/spark-2/token", {"again": True})
+    assert controller.told[-1] == ("/nodes/spark-2/token", {"again": True, "loopback": False})
 
 
 def test_a_token_goes_into_a_file_that_nobody_else_can_read(tmp_path: Path) -> None:

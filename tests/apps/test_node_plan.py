@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lunanexa_apps.node.identity import NodeIdentity, controller_url, parse_controller_url
-from lunanexa_apps.node.plan import DATA_PORT, AgentPlan, Misfit, Told, listening, on_loopback, plan_agent
+from lunanexa_apps.node.plan import DATA_PORT, AgentPlan, Misfit, Told, listening, plan_agent
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.identity.token import EnrolmentToken
@@ -17,6 +17,7 @@ NODE = NodeId("gpu-1")
 FAR, NEAR = EngineAddress("10.0.0.1", 8401), EngineAddress("127.0.0.1", 8401)
 OWN = "10.0.0.7"
 TOKEN = EnrolmentToken(node=NODE, token="tok_1", secret="s" * 43, authority="a" * 64)
+NEAR_TOKEN = attrs.evolve(TOKEN, loopback=True)
 IDENTITY = NodeIdentity(
     node=NODE,
     cluster=ClusterId("c"),
@@ -45,9 +46,12 @@ def test_a_new_node_is_reached_at_its_own_address_towards_the_controller() -> No
     assert plan.data_address == plan.data_listen == HostPort(OWN, DATA_PORT)
 
 
-def test_beside_its_controller_a_node_needs_no_data_listener() -> None:
-    plan = planned(Told(controllers=(NEAR, FAR), token=TOKEN))
-    assert (plan.data_address, plan.data_listen) == (None, None)
+def test_a_node_of_the_controllers_own_machine_needs_no_data_listener() -> None:
+    for told in (Told(token=NEAR_TOKEN), Told(token=NEAR_TOKEN, no_data_address=True)):
+        plan = planned(attrs.evolve(told, controllers=(NEAR, FAR)))
+        assert (plan.data_address, plan.data_listen) == (None, None)
+    named = HostPort("127.0.0.1", 8500)
+    assert planned(Told(controllers=(NEAR,), token=NEAR_TOKEN, data_address=named)).data_listen == named
 
 
 def test_what_is_told_counts_more_than_what_is_guessed() -> None:
@@ -57,8 +61,6 @@ def test_what_is_told_counts_more_than_what_is_guessed() -> None:
     assert (plan.data_address, plan.data_listen) == (named, HostPort("0.0.0.0", 8500))
     plan = planned(Told(controllers=(FAR,), token=TOKEN, data_address=named, data_listen=HostPort(OWN, 1)))
     assert plan.data_listen == HostPort(OWN, 1)
-    plan = planned(Told(controllers=(FAR,), token=TOKEN, no_data_address=True))
-    assert (plan.data_address, plan.data_listen) == (None, None)
 
 
 def test_an_enrolled_node_is_told_nothing_and_knows_all() -> None:
@@ -82,6 +84,7 @@ def test_another_token_for_an_enrolled_node_may_name_another_address() -> None:
     [
         (Told(controllers=(FAR,)), None, "--token-file"),
         (Told(token=TOKEN), None, "--controller"),
+        (Told(controllers=(NEAR,), token=TOKEN, no_data_address=True), None, "--data-address"),
         (Told(token=attrs.evolve(TOKEN, node=NodeId("gpu-2"))), IDENTITY, "--token-file"),
     ],
 )
@@ -94,9 +97,7 @@ def test_what_does_not_fit_names_its_option_and_what_mends_it(
     assert misfit.fix
 
 
-def test_loopback_is_known_in_all_its_forms() -> None:
-    assert all(map(on_loopback, ("127.0.0.1", "127.8.8.8", "::1", "localhost")))
-    assert not any(map(on_loopback, ("10.0.0.1", "0.0.0.0", "fd00::1", "gpu-1")))
+def test_what_has_no_address_does_not_listen() -> None:
     assert listening(None) is None
 
 

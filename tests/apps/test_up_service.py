@@ -171,7 +171,7 @@ class Rig:
             case ("GET", "/admin/v1/nodes/local"):
                 return reply({"node": "local", "enrolled": self.enrolled})
             case ("POST", "/admin/v1/nodes/local/token"):
-                assert json.loads(request.body) == {"again": True}
+                assert json.loads(request.body) == {"again": True, "loopback": True}
                 return self.refuse_token or reply({"line": "lnxnode1_token"})
             case ("GET", "/v1/models"):
                 assert token == b"Bearer lnx_key"

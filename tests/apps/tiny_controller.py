@@ -90,7 +90,11 @@ class TinyController:
         """A token that lets that node in."""
         number, authority = len(self._tokens) + 1, self.trust.issuing.fingerprint
         token = EnrolmentToken(
-            node=node, token=f"tok_{authority[:8]}_{number}", secret=f"{number:043}", authority=authority
+            node=node,
+            token=f"tok_{authority[:8]}_{number}",
+            secret=f"{number:043}",
+            authority=authority,
+            loopback=True,
         )
         self._tokens[token.token] = token
         return token

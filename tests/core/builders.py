@@ -147,7 +147,7 @@ def joining(node: NodeId = NODE, *, again: bool = False, **changes: object) -> t
         certificate=certificate(),
     )
     enrol = attrs.evolve(base, **changes)  # type: ignore[arg-type]  # changes name real fields
-    return MintToken(node=node, token=enrol.token, digest=digest, again=again), enrol
+    return MintToken(node=node, token=enrol.token, digest=digest, again=again, loopback=True), enrol
 
 
 def enrolled_events(node: NodeId = NODE) -> list[Event]:

@@ -161,6 +161,14 @@ def test_a_node_has_a_name_that_a_certificate_can_bear(name: str) -> None:
     assert (refusal.outcome, refusal.param) == (Outcome.INVALID_REQUEST, "node")
 
 
+def test_only_a_token_for_the_controllers_own_machine_lets_a_node_do_without_a_data_listener() -> None:
+    mint, enrol = joining()
+    state = led()
+    ask(state, attrs.evolve(mint, loopback=False))
+    assert refused(ask(state, enrol)).param == "data_address"
+    assert ask(state, attrs.evolve(enrol, data_address="10.0.0.2:8500")).answer == Done()
+
+
 @pytest.mark.parametrize("address", ["", "host", "host:", ":1", "host:0", "host:99999", "http://host:1", "a b:1"])
 def test_a_data_address_is_host_and_port(address: str) -> None:
     state = led()

@@ -166,7 +166,7 @@ class Member:
         answer = httpx2.post(
             f"{self.origin}/admin/v1/nodes/{node}/token",
             headers={"authorization": f"Bearer {self.ready.operator_token}"},
-            json={},
+            json={"loopback": True},
             timeout=LIMIT_S,
         )
         assert answer.status_code == 200, answer.text

@@ -40,7 +40,8 @@ def spoil(store: Path, until: int) -> None:
 
 
 async def test_a_start_goes_on_from_a_snapshot(tmp_path: Path) -> None:
-    member = Member(tmp_path, "one", *free_ports(2), "")
+    port, node_port = free_ports(2)
+    member = Member(tmp_path, "one", port, node_port, "")
     store = member.data_dir / "controller" / "store.sqlite3"
     rows = await fill(store)
     member.start()

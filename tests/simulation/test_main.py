@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import trio
 
@@ -71,8 +72,12 @@ def test_a_failure_tells_what_is_needed_to_see_it_again() -> None:
     assert "again: lunanexa-sim run planted --seed 5 --only 3,17" in failure_lines(document, only=[17, 3])
 
 
-def test_each_document_is_in_the_schema_by_its_kind() -> None:
+def test_each_document_is_in_the_schema_by_its_kind(capsys: pytest.CaptureFixture[str]) -> None:
     schema = simulation_schema()
+    validator = jsonschema_rs.validator_for(schema)
+    validator.validate(json.loads(encode(document_of(unsafe))))
+    assert main(["list", "--all", "-o", "json"]) == 0
+    validator.validate(json.loads(capsys.readouterr().out))
     kinds = {definition["properties"]["kind"]["const"] for definition in with_kind(schema["$defs"])}
     assert kinds == {"run", "swarm", "replay", "shrink", "list"}
 

@@ -2,16 +2,17 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from subprocess import PIPE
 
+import jsonschema_rs
 import pytest
 import trio
 
 from lunanexa_simulation.cli.live import EVERY_S, swarm_board
 from lunanexa_simulation.cli.workers import _ask
-from lunanexa_simulation.documents import SCHEMA
+from lunanexa_simulation.documents import SCHEMA, simulation_schema
 from lunanexa_simulation.main import main
 from lunanexa_simulation.mishaps import KINDS
 from lunanexa_simulation.mishaps.plan import draw_plan
@@ -54,9 +55,7 @@ def test_where_nobody_looks_on_a_line_comes_now_and_then(capsys: pytest.CaptureF
 
 async def test_a_worker_that_ends_tells_nothing() -> None:
     async with trio.open_nursery() as nursery:
-        start: Callable[..., object] = lambda task_status: trio.run_process(  # noqa: E731  # the shape that start wants
-            ["true"], stdin=PIPE, stdout=PIPE, check=False, task_status=task_status
-        )
+        start = partial(trio.run_process, ["true"], stdin=PIPE, stdout=PIPE, check=False)
         process = await nursery.start(start)
         with trio.fail_after(20):
             await process.wait()
@@ -79,6 +78,7 @@ def test_a_swarm_adds_up_what_its_seeds_tell(tmp_path: Path, capsys: pytest.Capt
     document = json.loads(path.read_text())
     assert (document["schema"], document["kind"], document["seeds_run"]) == (SCHEMA, "swarm", 3)
     assert document["verdicts"] == {"held": 3}
+    jsonschema_rs.validator_for(simulation_schema()).validate(document)
     results = [MIXED.run(seed) for seed in (4, 5, 6)]
     assert document["virtual_ms"] == sum(result.virtual_ms for result in results)
     assert document["happened"] == dict(sorted(sum((Counter(r.happened) for r in results), Counter()).items()))

@@ -27,15 +27,32 @@ _NO_ADDRESS: Final = "none"
 @new_name
 @click.option("--again", is_flag=True, help="Also for a node that is enrolled; its certificates are void then.")
 @click.option(
+    "--loopback",
+    is_flag=True,
+    help="For a node of the controller's own machine: its engines are reached on loopback, without a data listener.",
+)
+@click.option(
     "--out", type=click.Path(dir_okay=False), metavar="FILE", help="Write it to a file that only you can read."
 )
 @operator_options
 def token(
-    tools: Tools, /, name: str, again: bool, out: str | None, config: str | None, output: str, **flags: str | None
+    tools: Tools,
+    /,
+    name: str,
+    again: bool,
+    loopback: bool,
+    out: str | None,
+    config: str | None,
+    output: str,
+    **flags: str | None,
 ) -> None:
     """Mint the token with which one machine may enrol as NAME: good once, for 15 minutes."""
     made, _ = ask_operator(
-        tools, flags, config, lambda operator: operator.mint_token(name, again=again), listed_by=_LIST
+        tools,
+        flags,
+        config,
+        lambda operator: operator.mint_token(name, again=again, loopback=loopback),
+        listed_by=_LIST,
     )
     if out is not None:
         _keep(tools, out, made)

@@ -78,7 +78,7 @@ def _alerts(kernel: Kernel) -> list[JsonValue]:
     if off:
         message = (
             f"the clocks of {', '.join(off)} and of this controller differ by more than {SKEW_WARN_MS // 1_000} s: set"
-            " them by NTP (lunanexa node list)"
+            " them by NTP (lunanexa node show)"
         )
         alerts.append({"code": "clock_skew", "message": message})
     if kernel.replay_differs:

@@ -56,12 +56,24 @@ class KernelTrust(TrustPlane):
         trust, name, secret = self._kernel.state.trust, self._ids.new("token"), self._ids.secret()
         if trust is None:
             return STORE_DOWN  # It leads, and what it begins with is not durable yet.
-        command = MintToken(node=NodeId(node), token=name, digest=secret_digest(secret), again=asked.again)
+        command = MintToken(
+            node=NodeId(node),
+            token=name,
+            digest=secret_digest(secret),
+            again=asked.again,
+            loopback=asked.loopback,
+        )
         answer = await self._ask(command, operator)
         if isinstance(answer, Refusal):
             return answer
         assert isinstance(answer, EnrolmentTokenMinted), answer
-        minted = EnrolmentToken(node=NodeId(node), token=name, secret=secret, authority=trust.issuing.fingerprint)
+        minted = EnrolmentToken(
+            node=NodeId(node),
+            token=name,
+            secret=secret,
+            authority=trust.issuing.fingerprint,
+            loopback=asked.loopback,
+        )
         return unstructure(
             TokenMinted(
                 node=minted.node,

@@ -70,6 +70,12 @@ def plan_agent(
         return Misfit(
             field="--controller", problem="no controller is known", fix="name one: --controller https://HOST:PORT"
         )
+    if told.token is not None and told.no_data_address and not told.token.loopback:
+        return Misfit(
+            field="--data-address",
+            problem="this token is not for a node of the controller's own machine, so that gateways must reach it",
+            fix="name HOST:PORT, or have a token minted with --loopback",
+        )
     new = identity is None or (told.token is not None and told.token.token != identity.token)
     address = _asked(told, controllers, address_towards) if new else _bound(identity)
     return AgentPlan(
@@ -91,23 +97,14 @@ def listening(address: HostPort | None) -> HostPort | None:
     return address
 
 
-def on_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _asked(
     told: Told, controllers: tuple[EngineAddress, ...], address_towards: Callable[[EngineAddress], str | None]
 ) -> HostPort | None:
-    if told.no_data_address:
-        return None
     if told.data_address is not None:
         return told.data_address
-    first = controllers[0]
-    own = None if on_loopback(first.host) else address_towards(first)
+    if told.token is not None and told.token.loopback:
+        return None
+    own = address_towards(controllers[0])
     return None if own is None else HostPort(own, DATA_PORT)
 
 

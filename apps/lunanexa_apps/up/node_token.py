@@ -25,7 +25,9 @@ async def provide_token(files: PrivateFiles, planes: Planes, progress: Callable[
             try:
                 if has_identity and await _is_enrolled(planes):
                     return None
-                minted = await planes.operator.mint_token(LOCAL_NODE, again=True, deadline_ms=CHANGE_DEADLINE_MS)
+                minted = await planes.operator.mint_token(
+                    LOCAL_NODE, again=True, loopback=True, deadline_ms=CHANGE_DEADLINE_MS
+                )
                 files.replace(NODE_TOKEN, str(minted["line"]).encode() + b"\n")
                 return None
             except LunaNexaError as error:

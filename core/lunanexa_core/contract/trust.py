@@ -13,9 +13,11 @@ from lunanexa_core.nodes.directive import REASON_MAX
 @attrs.frozen
 class TokenRequest:
     """An enrolment token for one node. ``again``: also for a node that is enrolled; its certificates are revoked when
-    the token is used."""
+    the token is used. ``loopback``: for a node of the controller's own machine, which may do without a data listener:
+    its engines are reached on the loopback."""
 
     again: bool = False
+    loopback: bool = False
 
 
 @attrs.frozen(kw_only=True)

@@ -19,6 +19,12 @@ BAD_TOKEN: Final = Refusal(
 BAD_ADDRESS: Final = Refusal(
     outcome=Outcome.INVALID_REQUEST, message="data_address must be HOST:PORT.", param="data_address"
 )
+NEEDS_ADDRESS: Final = Refusal(
+    outcome=Outcome.INVALID_REQUEST,
+    message="This node needs a data_address (HOST:PORT of its data listener): its token was not minted for a node of"
+    " the controller's own machine.",
+    param="data_address",
+)
 _TOO_MANY: Final = Refusal(
     outcome=Outcome.RATE_LIMITED, message=f"{TOKENS_MAX} tokens are good at present; wait.", retry_after_ms=60_000
 )
@@ -53,7 +59,11 @@ def mint_token(state: State, command: MintToken, now: Instant) -> EnrolmentToken
     if len(good - {command.node}) >= TOKENS_MAX:
         return _TOO_MANY
     return EnrolmentTokenMinted(
-        node=command.node, token=command.token, digest=command.digest, expires_wall_ms=now.wall_ms + TOKEN_MS
+        node=command.node,
+        token=command.token,
+        digest=command.digest,
+        expires_wall_ms=now.wall_ms + TOKEN_MS,
+        loopback=command.loopback,
     )
 
 
@@ -62,6 +72,9 @@ def enrol(state: State, command: EnrolNode, now: Instant) -> NodeEnrolled | Refu
     refusal = token_refusal(state, command.node, command.token, command.digest, command.public_key, now)
     if refusal is not None:
         return refusal
+    if command.data_address is None and not state.tokens[command.token].loopback:
+        # Its reports would lead gateways to whatever listens on this machine's loopback.
+        return NEEDS_ADDRESS
     if command.data_address is not None and parse_data_address(command.data_address) is None:
         return BAD_ADDRESS
     return NodeEnrolled(

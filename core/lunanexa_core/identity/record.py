@@ -40,7 +40,11 @@ def _record_token(state: State, minted: EnrolmentTokenMinted, wall_ms: int) -> N
         if token.node == minted.node or wall_ms >= token.expires_wall_ms:
             del state.tokens[name]
     state.tokens[minted.token] = KnownToken(
-        token=minted.token, node=minted.node, digest=minted.digest, expires_wall_ms=minted.expires_wall_ms
+        token=minted.token,
+        node=minted.node,
+        digest=minted.digest,
+        expires_wall_ms=minted.expires_wall_ms,
+        loopback=minted.loopback,
     )
 
 

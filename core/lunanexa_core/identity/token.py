@@ -30,9 +30,14 @@ class EnrolmentToken:
     secret: str = attrs.field(repr=False)
     authority: str
     """The fingerprint of the cluster's authority: who shows another one is told nothing."""
+    loopback: bool = False
+    """For a node of the controller's own machine, whose engines are reached on its loopback."""
 
     def line(self) -> str:
-        payload = {"node": self.node, "token": self.token, "secret": self.secret, "authority": self.authority}
+        payload: dict[str, str | bool] = {"node": self.node, "token": self.token}
+        payload |= {"secret": self.secret, "authority": self.authority}
+        if self.loopback:
+            payload["loopback"] = True
         body = json.dumps(payload, sort_keys=True, separators=(",", ":")).encode()
         return PREFIX + base64.urlsafe_b64encode(body + _checksum(body)).decode().rstrip("=")
 
@@ -68,9 +73,16 @@ def parse_token(line: str) -> EnrolmentToken | BadToken:
         found = json.loads(body)
     except ValueError:
         found = None
-    if not isinstance(found, dict) or set(found) != _MEMBERS or not all(isinstance(one, str) for one in found.values()):
+    if not isinstance(found, dict):
         return BadToken("it is of another version")
-    token = EnrolmentToken(**found)
+    loopback = found.pop("loopback", False)
+    if (
+        set(found) != _MEMBERS
+        or not all(isinstance(one, str) for one in found.values())
+        or loopback not in (True, False)
+    ):
+        return BadToken("it is of another version")
+    token = EnrolmentToken(**found, loopback=loopback is True)
     if not is_identifier(token.node) or not is_identifier(token.token) or not _FINGERPRINT.match(token.authority):
         return BadToken("it is of another version")
     return token
@@ -85,5 +97,7 @@ class KnownToken:
     digest: str
     """SHA-256 of the secret, hex."""
     expires_wall_ms: int
+    loopback: bool = False
+    """Whether the node may do without a data listener."""
     used_by: str | None = None
     """The signing key (raw public key, hex) that it let in; it lets no other in."""

@@ -30,7 +30,8 @@ class Enrolment:
     """PKCS #10, DER, hex."""
     data_address: str | None = None
     """``HOST:PORT`` at which gateways reach the node's data listener. It is bound here: no later word of the node
-    changes it. ``None``: its engines are reached on the loopback of the controller's own machine, and nowhere else."""
+    changes it. ``None``, where the token allows that: its engines are reached on the loopback of the controller's own
+    machine, and nowhere else."""
 
 
 @attrs.frozen(kw_only=True)

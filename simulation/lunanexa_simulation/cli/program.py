@@ -43,4 +43,8 @@ def start(arguments: Sequence[str] | None, tools: Tools) -> int:
         return error.exit_code
     except click.Abort:
         return INTERRUPTED
+    except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is None:
+            raise
+        return INTERRUPTED
     return code if isinstance(code, int) else 0

@@ -68,7 +68,10 @@ def swarm_command(
     async def swarm() -> _Swarm:
         with swarm_board(seeds, trio.current_time) as board:
             found = _Swarm(commit, board)
-            await run_seeds(scenario, _seeds(found, first, seeds, minutes), min(jobs, seeds), found.hear)
+            try:
+                await run_seeds(scenario, _seeds(found, first, seeds, minutes), min(jobs, seeds), found.hear)
+            except* KeyboardInterrupt:
+                board.say("interrupted; what was found until then:")
             return found
 
     document = _document(scenario, first, seeds, tools.loop(swarm))

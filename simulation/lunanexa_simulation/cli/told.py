@@ -43,7 +43,7 @@ def swarm_lines(document: SwarmDocument) -> list[str]:
     asked = sum(one.times_asked for one in document.invariants)
     return [
         f"{document.scenario}, {document.seeds_run} of {document.seeds} seeds from {document.first_seed}: {ended}",
-        f"{document.virtual_ms / 3_600_000:.1f} virtual hours, {document.quiescent_instants} instants, "
+        f"{document.virtual_ms / 60_000:.1f} virtual minutes, {document.quiescent_instants} instants, "
         f"invariants asked {asked} times",
         f"digest {document.digest}",
         *happened_lines(document.happened),

@@ -38,9 +38,7 @@ def worker_command(scenario: str) -> None:
         click.echo(encode(document))
 
 
-async def run_seeds(
-    scenario: str, seeds: Iterator[int], jobs: int, ended: Callable[[RunDocument], None]
-) -> None:
+async def run_seeds(scenario: str, seeds: Iterator[int], jobs: int, ended: Callable[[RunDocument], None]) -> None:
     """Asks ``jobs`` workers until ``seeds`` has no more. It is asked for the next one when a worker is free."""
     async with trio.open_nursery() as nursery:
         for _ in range(jobs):

@@ -12,6 +12,7 @@ from lunanexa_simulation.world import World
 
 ENROLLED_MS: Final = 20_000
 
+
 async def operator_changes_their_mind(field: Field, _: int, draw: Stream) -> None:
     """Fewer replicas or more, with other settings: each change is a new generation for every node."""
     world = field.world

@@ -170,7 +170,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         ),
         Scenario(
             name="many-faults",
-            summary="worlds, callers and mishaps of every kind, several at once, as the seed has them: what a swarm runs",
+            summary="worlds, callers and mishaps of every kind, as the seed has them: what a swarm runs",
             main=many_faults.main,
             horizon_ms=900_000,
         ),
