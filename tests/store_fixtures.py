@@ -103,7 +103,7 @@ def events_of_one_epoch(number: int) -> list[Event]:
     epochs: list[list[Event]] = [
         [*serving_events(), admitted(1, idempotency="a" * 64, binding="b" * 64, retain_ms=0), admitted(2)],
         [
-            EpochBegan(""),
+            EpochBegan(version=""),
             KeyCreated(api_key(key=KeyId(""), name="", tenant=TenantId(""))),
             KeyCreated(api_key(key=KeyId("key_odd"), name=ODD + "\0\t\r\n\u007f", tenant=TenantId(ODD))),
             DeploymentApplied(
@@ -115,7 +115,7 @@ def events_of_one_epoch(number: int) -> list[Event]:
             admitted(3, tenant=ODD, body_bytes=2**40),
         ],
         [
-            EpochBegan(ODD),
+            EpochBegan(version=ODD),
             KeyRevoked(KeyId("")),
             BindingsEnded(("a" * 64,)),
             admitted(4),

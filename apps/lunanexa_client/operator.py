@@ -6,11 +6,11 @@ from urllib.parse import urlencode
 
 import attrs
 
-from lunanexa_client.answers import Answer, Document, object_of, page_of
+from lunanexa_client.answers import Answer, Document, Page, object_of, page_of
 from lunanexa_client.asking import Asker, Question, segment
 from lunanexa_client.errors import ProtocolError
 from lunanexa_client.settings import CallOptions
-from lunanexa_core.journal_query import PageQuery, ReceiptQuery
+from lunanexa_core.journal_query import PAGE_ROWS_MAX, PageQuery, ReceiptQuery
 
 PEM: Final = "application/x-pem-file"
 _ROOT: Final = "/admin/v1"
@@ -118,8 +118,20 @@ class AsyncOperator:
         return await self._do("PUT", target, _fenced(options, generation), document, repeatable=generation is None)
 
     async def nodes(self, **options: Unpack[CallOptions]) -> tuple[Document, ...]:
-        """All nodes: state, directive, memory, and how much each does."""
-        return await self._list("/nodes", options)
+        """All nodes by name: state, directive, memory, and how much each does."""
+        found: list[Document] = []
+        cursor: str | None = None
+        while True:
+            page = await self.nodes_page(limit=PAGE_ROWS_MAX, cursor=cursor, **options)
+            found += page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return tuple(found)
+
+    async def nodes_page(self, *, limit: int = 50, cursor: str | None = None, **options: Unpack[CallOptions]) -> Page:
+        """One page of them; ``cursor`` is where the one before ended."""
+        query = {"limit": str(limit)} | ({} if cursor is None else {"cursor": cursor})
+        return page_of((await self._get(f"/nodes?{urlencode(query)}", options)).body, after=cursor)
 
     async def node(self, name: str, **options: Unpack[CallOptions]) -> Document:
         """One of them: every replica on it, what each has in progress, and where else it runs."""

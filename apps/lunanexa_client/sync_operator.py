@@ -6,7 +6,7 @@ from typing import Unpack
 
 import attrs
 
-from lunanexa_client.answers import Document
+from lunanexa_client.answers import Document, Page
 from lunanexa_client.operator import AsyncOperator, JournalPage, OperatorPage
 from lunanexa_client.portal import Portal
 from lunanexa_client.settings import CallOptions
@@ -92,8 +92,12 @@ class Operator:
         return self._portal.call(scale)
 
     def nodes(self, **options: Unpack[CallOptions]) -> tuple[Document, ...]:
-        """All nodes: state, directive, memory, and how much each does."""
+        """All nodes by name: state, directive, memory, and how much each does."""
         return self._portal.call(partial(self._operator.nodes, **options))
+
+    def nodes_page(self, *, limit: int = 50, cursor: str | None = None, **options: Unpack[CallOptions]) -> Page:
+        """One page of them; ``cursor`` is where the one before ended."""
+        return self._portal.call(partial(self._operator.nodes_page, limit=limit, cursor=cursor, **options))
 
     def node(self, name: str, **options: Unpack[CallOptions]) -> Document:
         """One of them: every replica on it, what each has in progress, and where else it runs."""

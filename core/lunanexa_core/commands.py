@@ -24,6 +24,8 @@ class Begin:
     version: str
     holder: HolderId | None = None
     """The installation."""
+    node_url: str | None = None
+    """Where nodes reach this controller; ``None``: they are not told."""
     keys: tuple[ApiKey, ...] = ()
     authority: Authority
     """Which authority a cluster begins with that trusts none of :attr:`held`."""
@@ -123,6 +125,8 @@ class RenewCertificate:
     """A node asked for another certificate, signed by its enrolled key; ``certificate`` was issued for it."""
 
     node: NodeId
+    public_key: str
+    """Which key that was."""
     certificate: NodeCertificate
     by_challenge: bool
     agent_version: str

@@ -38,13 +38,15 @@ class ClusterCreated:
     cluster: ClusterId
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class EpochBegan:
     """A leader began; the epoch is the row's own."""
 
     version: str
     holder: HolderId | None = None
     """The installation that leads."""
+    node_url: str | None = None
+    """Where nodes reach its node listener; ``None``: it does not say."""
 
 
 @attrs.frozen
@@ -349,7 +351,7 @@ def _kind(
 
 KINDS: Final = (
     _kind("cluster.created", ClusterCreated, lambda event: event.cluster),
-    _kind("epoch.began", EpochBegan, lambda _event: "kernel"),
+    _kind("epoch.began", EpochBegan, lambda _event: "kernel", version=2),
     _kind("key.created", KeyCreated, lambda event: event.key.key),
     _kind("key.revoked", KeyRevoked, lambda event: event.key),
     _kind("node.registered", NodeRegistered, lambda event: event.node),

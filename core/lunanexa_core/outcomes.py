@@ -129,7 +129,8 @@ TABLE: dict[Outcome, OutcomeRow] = {
 @attrs.frozen(kw_only=True)
 class Refusal:
     """One refusal, ready to be told: the outcome, fixed text with the caller's own values, the field
-    at fault, and when to come back. It never holds a host, path, container, stack or topology."""
+    at fault, and when to come back. It never holds a host, path, container, stack or topology; where the
+    leader answers nodes is told to nodes alone."""
 
     outcome: Outcome
     message: str
@@ -139,6 +140,8 @@ class Refusal:
     """What is left of the limits that refused."""
     receipt: JsonValue = None
     """Of the workload that stands in the way, where that has ended."""
+    leader_node_url: str | None = None
+    """On the node plane alone: where the controller that leads answers nodes, as far as this one knows."""
 
     @property
     def row(self) -> OutcomeRow:
@@ -153,6 +156,9 @@ class Refusal:
 def error_document(refusal: Refusal, request_id: str) -> dict[str, JsonValue]:
     """The one error shape of every surface."""
     receipt: dict[str, JsonValue] = {} if refusal.receipt is None else {"receipt": refusal.receipt}
+    leader: dict[str, JsonValue] = (
+        {} if refusal.leader_node_url is None else {"leader_node_url": refusal.leader_node_url}
+    )
     return {
         "error": {
             "message": refusal.message,
@@ -162,5 +168,6 @@ def error_document(refusal: Refusal, request_id: str) -> dict[str, JsonValue]:
             "retryable": refusal.row.retry,
             "request_id": request_id,
             **receipt,
+            **leader,
         }
     }

@@ -113,6 +113,14 @@ class Totals:
         )
 
 
+@attrs.frozen
+class KnownController:
+    """Where nodes reach a controller, and the epoch in which it began to lead last."""
+
+    node_url: str
+    epoch: int
+
+
 @attrs.define(kw_only=True)
 class State:
     """All control state. Equality is by content: replay must give an equal one."""
@@ -121,6 +129,8 @@ class State:
     epoch: int = 0
     holder: HolderId | None = None
     """The installation that led last."""
+    controllers: dict[HolderId, KnownController] = attrs.Factory(dict)
+    """The installations that have led, as far as they say where nodes reach them; bounded."""
     keys: dict[KeyId, ApiKey] = attrs.Factory(dict)
     key_of_digest: dict[str, KeyId] = attrs.Factory(dict)
     trust: TrustSet | None = None

@@ -15,8 +15,8 @@ class FleetPlane(Protocol):
     is changed; with another one nothing is."""
 
     @abstractmethod
-    async def nodes(self, token: str | None) -> JsonValue | Refusal:
-        """All nodes, stable order."""
+    async def nodes(self, token: str | None, limit: int, cursor: str | None) -> JsonValue | Refusal:
+        """A page of at most ``limit`` nodes by name, from behind the node ``cursor`` on."""
 
     @abstractmethod
     async def node(self, token: str | None, name: str) -> JsonValue | Refusal:

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import attrs
 
+from lunanexa_core.identity.certificate import PeerCertificate
 from lunanexa_ports.errors import PortUnavailable
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -29,12 +30,18 @@ class TlsPeer:
     """What the server is asked for (SNI)."""
     anonymous: bool = False
     """Whether no certificate of ours is shown, though there may be one."""
+    void: frozenset[str] = frozenset()
+    """Serials of the server's certificates that count no more, though they have not expired."""
 
-    def accepts(self, identity: str) -> bool:
+    def accepts(self, shown: PeerCertificate) -> bool:
         """Whether this is who must answer."""
-        if self.identity is None or not self.identity.endswith("/"):
-            return self.identity in (None, identity)
-        return identity.startswith(self.identity)
+        if self.identity is None:
+            return True
+        if shown.serial in self.void:
+            return False
+        if self.identity.endswith("/"):
+            return shown.identity.startswith(self.identity)
+        return shown.identity == self.identity
 
 
 @attrs.frozen(kw_only=True)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import attrs
 import trio
 
 from lunanexa_adapters.asgi.control import build_control_app
@@ -12,9 +13,11 @@ from lunanexa_adapters.websocket.application import WebSocketPlane
 from lunanexa_apps.controller.gateway.service import Gateway
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.service import Controller, ControllerPorts, run_controller
+from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.ids import HolderId, SessionId
 from lunanexa_core.leadership import Seat
 from lunanexa_core.policy import RETAIN_BYTES_MAX
+from lunanexa_core.southbound.controllers import controller_url
 from lunanexa_ports.clock import Clock
 from lunanexa_simulation.answers import SimulatedAnswers
 from lunanexa_simulation.credentials import SimulatedCredentials
@@ -75,6 +78,11 @@ class ControllerHost:
         self._server, self._gateway = self._credentials("server"), self._credentials("gateway")
         self._client: SimulatedHttpClient | None = None
         self._kernel: Kernel | None = None
+
+    @property
+    def node_address(self) -> EngineAddress:
+        """Where it answers nodes."""
+        return EngineAddress(self.host, NODE_PORT)
 
     @property
     def server(self) -> SimulatedCredentials:
@@ -179,15 +187,17 @@ class ControllerHost:
         async def serve(controller: Controller) -> None:
             await self._serve(controller, ids, process, task_status)
 
+        node_url = controller_url(self.node_address)
+
         async def program() -> None:
             await run_controller(
                 ports,
                 installation.policy,
-                installation.begin,
+                attrs.evolve(installation.begin, node_url=node_url),
                 installation.engine_secret,
                 serve,
                 seat=self._seat,
-                node_url=f"https://{self.host}:{NODE_PORT}",
+                node_url=node_url,
             )
 
         await process.live(program)

@@ -64,5 +64,5 @@ def _check_server(shown: str | None, client: SimulatedCredentials, wanted: TlsPe
     found = client.verified(shown)
     if found is None:
         raise HttpUnreachable("no connection (the server's certificate is not trusted, or not good by now)")
-    if not wanted.accepts(found.identity):
+    if not wanted.accepts(found):
         raise HttpUnreachable(f"no connection (the server is {found.identity}, and {wanted.identity} was to answer)")

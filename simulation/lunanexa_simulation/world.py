@@ -15,7 +15,6 @@ import trio
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.engine.settings import EngineSettings
-from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.events import Liveness
 from lunanexa_core.identity.token import EnrolmentToken, parse_token
 from lunanexa_core.ids import ClusterId, DeploymentId, NodeId, StartId
@@ -26,7 +25,7 @@ from lunanexa_ports.http_client import HttpBroken, HttpUnreachable
 from lunanexa_simulation.checkers import Checkers
 from lunanexa_simulation.client import Answer, Client, Oracle
 from lunanexa_simulation.clock import EPOCH_WALL_MS, SimulatedClock
-from lunanexa_simulation.controller_host import HOST, NODE_PORT, PORT, ControllerHost
+from lunanexa_simulation.controller_host import HOST, PORT, ControllerHost
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.engine_program import BINARY, MODEL
 from lunanexa_simulation.eyes import Eyes
@@ -75,6 +74,8 @@ class WorldPlan:
     """Whether each node has a data listener, over mutual TLS; else its engines are reached in the clear."""
     controllers: int = 1
     """How many share the journal; one of them leads."""
+    controllers_told: int | None = None
+    """Of how many, from the first on, nodes are told at enrolment; ``None``: of all."""
 
 
 class World(Promises):
@@ -128,7 +129,7 @@ class World(Promises):
                 keyring=keyring,
                 name=name,
                 number=number,
-                controllers=[EngineAddress(host.host, NODE_PORT) for host in self.controllers],
+                controllers=[host.node_address for host in self.controllers[: plan.controllers_told]],
                 data_port=DATA_PORT if plan.doors else None,
                 sync_ms=plan.sync_ms,
                 linger_ms=plan.linger_ms,

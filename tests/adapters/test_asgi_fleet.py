@@ -8,7 +8,7 @@ from trio.testing import MockClock
 
 from lunanexa_apps.codec import structure
 from lunanexa_core.commands import Reconcile, ReportHeartbeat
-from lunanexa_core.contract.fleet import DeploymentDocument, DeploymentPlan, NodeDocument, NodeList
+from lunanexa_core.contract.fleet import DeploymentDocument, DeploymentPlan, NodeDocument, NodeList, NodeSummary
 from lunanexa_core.contract.operator import StatusDocument
 from lunanexa_core.placement.feasible import NotFeasible
 from lunanexa_core.placement.preview import Action, Kind
@@ -26,8 +26,8 @@ OTHER: dict[str, Any] = {
 }
 
 
-async def get(one: Edge, path: str) -> Any:
-    answer = await ask("GET", path).call(one.root)
+async def get(one: Edge, path: str, query: str = "") -> Any:
+    answer = await ask("GET", path, query=query.encode()).call(one.root)
     assert answer.status == 200, answer.body
     return answer.json()
 
@@ -59,6 +59,38 @@ async def test_a_node_is_seen_directed_and_given_back(autojump_clock: MockClock)
         assert (status, answer["directive"], answer["reason"]) == (200, "active", None)
         status, answer = await put(one, f"{path}/directive", {"directive": "drain", "within_ms": 5_000})
         assert (status, answer["directive"], answer["within_ms"]) == (200, "drain", 5_000)
+
+
+async def test_nodes_come_in_pages(autojump_clock: MockClock) -> None:
+    async with edge(autojump_clock) as one:
+        names = [f"rack-{number}" for number in range(10, 15)]
+        for name in names:
+            answer = await ask("POST", f"{NODES}/{name}/token", {}, [OPERATOR_KEY, JSON]).call(one.root)
+            assert answer.status == 200
+        whole = structure(NodeList, await get(one, NODES), closed=True)
+        assert whole.next_cursor is None
+        listed: list[NodeSummary] = []
+        query, pages = "limit=2", 0
+        cursor: str | None = ""
+        while cursor is not None:
+            page = structure(NodeList, await get(one, NODES, query), closed=True)
+            assert len(page.data) == 2 or page.next_cursor is None
+            listed += page.data
+            cursor, pages = page.next_cursor, pages + 1
+            query = f"limit=2&cursor={cursor}"
+        assert [node.node for node in listed] == [node.node for node in whole.data]
+        assert set(names) < {node.node for node in listed}
+        assert pages == (len(listed) + 1) // 2
+        # One that is gone is a place all the same.
+        behind = structure(NodeList, await get(one, NODES, "cursor=rack-12x"), closed=True)
+        assert [node.node for node in behind.data] == names[3:]
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=501", "limit=x", "cursor=%2F", "cursor="])
+async def test_a_page_that_can_not_be_is_refused(autojump_clock: MockClock, query: str) -> None:
+    async with edge(autojump_clock) as one:
+        answer = await ask("GET", NODES, query=query.encode()).call(one.root)
+        assert (answer.status, answer.json()["error"]["param"]) == (400, query.partition("=")[0])
 
 
 @pytest.mark.parametrize(

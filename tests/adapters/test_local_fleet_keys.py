@@ -1,6 +1,7 @@
 """The files of a fleet's keys: what is made, what an operator brings, what is refused and what is said of it."""
 
 import hashlib
+import os
 import shutil
 import ssl
 from collections.abc import Callable
@@ -69,6 +70,15 @@ def test_files_are_their_owners_alone(tmp_path: Path) -> None:
         with pytest.raises(PortFault, match=f"{path.name}.*chmod 600"):
             (opened(folder).authorities if path.name.startswith("authority") else opened(folder).signers)()
         path.chmod(0o600)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_file_of_another_user_is_not_believed(tmp_path: Path) -> None:
+    opened(tmp_path).authorities()
+    path = tmp_path / "authority.pem"
+    os.chown(path, 65_534, -1)
+    with pytest.raises(PortFault, match="another user's: run `chown 0 "):
+        opened(tmp_path).authorities()
 
 
 def test_the_key_that_signs_already_goes_on(tmp_path: Path) -> None:

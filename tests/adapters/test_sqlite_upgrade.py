@@ -18,14 +18,20 @@ from lunanexa_adapters.sqlite.journal_reader import JOURNAL_SCHEMA, open_sqlite_
 from lunanexa_adapters.sqlite.node_store import NODE_STORE_SCHEMA, open_sqlite_node_store
 from lunanexa_adapters.sqlite.schema import Schema, open_store, open_unchanged
 from lunanexa_apps.controller.replay import Replay
+from lunanexa_core.identity.trust import first_trust
 from lunanexa_core.ids import AssignmentId, WorkloadId
 from lunanexa_core.journal import Row
+from lunanexa_core.kernel.apply import apply
+from lunanexa_core.kernel.decide import decide
+from lunanexa_core.observed import Observed
+from lunanexa_core.outcomes import Refusal
 from lunanexa_ports.conformance.journal import lead, read_all, rows_after, verified
 from lunanexa_ports.errors import PortFault, PortUnavailable
 from lunanexa_ports.journal import Appended
 from tests.adapters.store_upgrader import NEWER
 from tests.adapters.test_sqlite_faults import execute, file_size_limit, names
 from tests.adapters.writers import writers
+from tests.core.builders import AUTHORITY, NODE, NOW, POLICY, SIGNING_KEY, begin, joining
 from tests.store_fixtures import ODD, OPEN_WORKLOADS, dumps, load_sqlite, version_of
 
 JOURNALS: Final = [pytest.param(dump, id=dump.stem) for dump in dumps("sqlite-journal")]
@@ -86,6 +92,30 @@ async def test_a_journal_of_every_schema_goes_on(dump: Path, tmp_path: Path) -> 
         assert copy.stat().st_mode & 0o777 == 0o600
         assert held(copy) == before
         open_unchanged(copy, attrs.evolve(JOURNAL_SCHEMA, steps=JOURNAL_SCHEMA.steps[:old])).close()
+
+
+@pytest.mark.parametrize("dump", JOURNALS)
+async def test_nodes_that_had_no_certificates_enrol_anew_and_nothing_is_lost(dump: Path, tmp_path: Path) -> None:
+    replay = Replay()
+    async with open_sqlite_journal(loaded(dump, tmp_path)) as journal:
+        for row in await read_all(journal):
+            replay.feed(row)
+    state, observed = replay.state, Observed(began_mono_ms=NOW.mono_ms)
+    before = state.copy()
+    former = before.nodes[NODE]
+    assert (before.trust, former.certificates) == (None, ())
+    assert former.public_key is not None
+    mint, enrol = joining(again=True)
+    for command in (begin(), mint, enrol):
+        decision = decide(state, observed, POLICY, command, NOW)
+        assert not isinstance(decision.answer, Refusal), command
+        for event in decision.events:
+            apply(state, event, epoch=state.epoch + 1, wall_ms=NOW.wall_ms)
+    assert state.trust == first_trust(AUTHORITY, SIGNING_KEY)
+    node = state.nodes[NODE]
+    assert (node.public_key, node.certificates) == (enrol.public_key, (enrol.certificate,))
+    assert (state.deployments, state.assignments, state.keys) == (before.deployments, before.assignments, before.keys)
+    assert (state.open, state.receipts) == (before.open, before.receipts)
 
 
 @pytest.mark.parametrize("dump", JOURNALS)

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from hypothesis import given
@@ -155,6 +156,35 @@ async def test_silent_clients_push_out_each_other(tmp_path: Path) -> None:
         await under.shake(tcp=silent[2])
 
 
+@both
+@pytest.mark.parametrize("known", [False, True], ids=["strangers", "one party"])
+async def test_who_holds_connections_takes_the_place_of_nobody_else(
+    serve: Serve, known: bool, tmp_path: Path
+) -> None:
+    """Neither strangers together, nor one certificate, be it of the same name: with bodies that never end."""
+    fleet = fleet_in(tmp_path)
+    own, shown, hostile = party(fleet, CLIENT), party(fleet, SERVER), fleet.party(CLIENT, serial=2)
+    assert isinstance(hostile, TlsCredentials)
+    limits = ServerLimits(max_connections=8, tls_connections_each=4, tls_strangers_max=4)
+    async with served_tls(serve, app, shown, limits, demand=False) as server:
+        under = Siege(own, server)
+        context = hostile.client_context(anonymous=not known, verified=True)
+        held = []
+        for _ in range(12):
+            held.append(await under.shake(context))
+            await held[-1].send_all(HEAD + b"content-length: 10\r\n\r\nslow")
+        await under.check_serves()
+        for cut in held[:8]:
+            with suppress(trio.BrokenResourceError):
+                assert b"200" not in await cut.receive_some(100), "it has stood longest"
+        # One more of them is served at once, however many stand still.
+        client = H11HttpClient(credentials=hostile)
+        asked = attrs.evolve(under.request(), tls=TlsPeer(identity=SERVER, server_name="x", anonymous=not known))
+        async with client.exchange(asked) as response:
+            assert response.status == 200
+        await client.aclose()
+
+
 async def test_old_versions_are_refused(tmp_path: Path) -> None:
     async with siege(serve_lean, tmp_path) as under:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -259,8 +289,9 @@ async def test_a_listener_without_a_certificate_serves_once_it_has_one(tmp_path:
     fleet, shown = fleet_in(tmp_path), TlsCredentials(None)
     own = party(fleet, CLIENT)
     async with served_tls(serve_lean, app, shown) as server:
-        early = await server.connect()
-        assert await read_to_end(early) == b""
+        for _ in range(3):
+            assert await read_to_end(await server.connect()) == b""
+        # Told once, however many come.
         assert [type(fault) for fault in server.faults] == [PortUnavailable]
         server.faults.clear()
         shown.trust([fleet.root(0)])
@@ -284,7 +315,8 @@ async def test_a_rotation_under_fifty_streams_cuts_none(tmp_path: Path) -> None:
 
     fleet = fleet_in(tmp_path)
     own, shown = party(fleet, CLIENT), party(fleet, SERVER)
-    async with served_tls(serve_lean, streaming, shown) as server:
+    limits = ServerLimits(tls_connections_each=2 * streams)
+    async with served_tls(serve_lean, streaming, shown, limits) as server:
         under, client = Siege(own, server), H11HttpClient(credentials=own)
         bodies: list[bytes] = []
 

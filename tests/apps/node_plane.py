@@ -38,6 +38,7 @@ class Plane:
     keyring: SimulatedKeyring
     streams: Streams
     clock: SimulatedClock
+    disk: SimulatedDisk
 
     def party(self, name: str) -> NodeParty:
         return NodeParty(self.keyring, self.streams, self.clock, name)
@@ -63,14 +64,14 @@ class Plane:
 
 
 @asynccontextmanager
-async def node_plane(time: Clock) -> AsyncIterator[Plane]:
+async def node_plane(time: Clock, node_url: str | None = None) -> AsyncIterator[Plane]:
     assert time.current_time() == trio.current_time()
     clock, streams, keyring, disk = SimulatedClock(), Streams(3), SimulatedKeyring(), SimulatedDisk()
     fleet_keys, store = SimulatedFleetKeys(keyring, streams.stream("fleet keys")), SimulatedJournal(disk.mount())
     kernel = Kernel(store, store, clock, POLICY, SEAT, fleet_keys=fleet_keys)
     keys = ClusterKeys(kernel, fleet_keys, clock, SimulatedIds(streams.stream("ids"), clock))
     async with trio.open_nursery() as nursery:
-        await nursery.start(kernel.run, begin_with(begin(), fleet_keys))
+        await nursery.start(kernel.run, begin_with(begin(node_url=node_url), fleet_keys))
         yield Plane(
             kernel=kernel,
             plane=KernelNodePlane(kernel, keys, SimulatedVerifier(keyring), SECRET),
@@ -78,6 +79,7 @@ async def node_plane(time: Clock) -> AsyncIterator[Plane]:
             keyring=keyring,
             streams=streams,
             clock=clock,
+            disk=disk,
         )
         nursery.cancel_scope.cancel("the test is over")
     check_replay(kernel, disk)

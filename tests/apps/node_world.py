@@ -15,6 +15,7 @@ from lunanexa_core.deployment import EngineSpec
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.identity.token import EnrolmentToken
 from lunanexa_core.ids import AssignmentId, DeploymentId
+from lunanexa_core.nodes.policy import NO_RULES
 from lunanexa_core.southbound.documents import DesiredAssignment
 from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
 from lunanexa_ports.node_store import NodeStore
@@ -145,6 +146,8 @@ class NodeWorld:
         self.controller = self.controller_of("controller")
         self.serve(self.controller)
         self.token: EnrolmentToken | None = self.controller.mint()
+        self.policy = NO_RULES
+        """Of the machine's owner, as the next agent finds it."""
         self.spent = 0
         """How often the agent said that its token is used."""
         self._lives = 0
@@ -225,7 +228,9 @@ class NodeWorld:
             signer=self._key,
             verifier=self.verifier,
         )
-        settings = NodeSettings(node=NODE, version="test", controllers=controllers, working_directory="/")
+        settings = NodeSettings(
+            node=NODE, version="test", controllers=controllers, working_directory="/", policy=self.policy
+        )
 
         def kill() -> None:
             mount.kill()

@@ -288,6 +288,13 @@ def test_status_says_what_memory_a_start_lacks(replica: dict[str, object], words
     assert words in result.stdout.replace("\n", " ")
 
 
+def test_status_says_what_a_node_does_not_run() -> None:
+    node = {"node": "local", "refused": [{"assignment": "asg_1", "refusal": "policy_program"}]}
+    body = json.dumps({"nodes": [node]}).encode()
+    result = call(status.command, server=lambda _: Reply(200, [body]), environment=REMOTE)
+    assert "local does not run asg_1 (policy_program)" in result.stdout
+
+
 def test_a_receipt_is_not_folded_on_a_narrow_terminal() -> None:
     console = Console(width=60, file=io.StringIO())
     receipts = [

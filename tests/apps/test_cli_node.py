@@ -66,8 +66,10 @@ class Controller:
     def __call__(self, request: HttpRequest) -> Reply:
         answer: Any = self.answers[0]
         match (request.method, request.target):
-            case ("GET", "/admin/v1/nodes"):
-                answer = {"data": [NODE | {"replicas": 1}, NODE | {"node": "other", "replicas": 0, "retired": True}]}
+            case ("GET", "/admin/v1/nodes?limit=500"):
+                answer = {"data": [NODE | {"replicas": 1}], "next_cursor": "sim-dgx-1"}
+            case ("GET", "/admin/v1/nodes?limit=500&cursor=sim-dgx-1"):
+                answer = {"data": [NODE | {"node": "other", "replicas": 0, "retired": True}], "next_cursor": None}
             case ("GET", "/admin/v1/nodes/sim-dgx-1"):
                 pass
             case ("PUT", "/admin/v1/nodes/sim-dgx-1/directive"):
@@ -93,6 +95,8 @@ def test_the_list_and_one_of_it() -> None:
         assert part in shown
     assert json.loads(ask("list", "-o", "json").stdout)["data"][1]["node"] == "other"
     assert json.loads(ask("show", "sim-dgx-1", "-o", "json").stdout) == DOCUMENT
+    refused = {"refused": [{"assignment": "asg_2", "refusal": "policy_program"}]}
+    assert "asg_2 (policy_program)" in ask("show", "sim-dgx-1", server=Controller(DOCUMENT | refused)).stdout
 
 
 def test_a_narrow_screen_has_every_name_whole() -> None:

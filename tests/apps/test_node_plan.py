@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lunanexa_apps.node.identity import NodeIdentity, controller_url, parse_controller_url
+from lunanexa_apps.node.identity import NodeIdentity
 from lunanexa_apps.node.plan import DATA_PORT, AgentPlan, Misfit, Told, listening, plan_agent
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.identity.token import EnrolmentToken
 from lunanexa_core.identity.trust import Authority, SigningKey, first_trust
 from lunanexa_core.ids import ClusterId, NodeId
+from lunanexa_core.southbound.controllers import controller_url, parse_controller_url
 
 NODE = NodeId("gpu-1")
 FAR, NEAR = EngineAddress("10.0.0.1", 8401), EngineAddress("127.0.0.1", 8401)

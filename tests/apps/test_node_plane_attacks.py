@@ -11,6 +11,7 @@ from lunanexa_apps.controller.enrolment import BAD_SIGNATURE
 from lunanexa_core.commands import ApplyDeployment, Reconcile, RevokeNode, SetDirective
 from lunanexa_core.events import Liveness
 from lunanexa_core.identity import checks
+from lunanexa_core.identity.certificate import VALID_MS
 from lunanexa_core.identity.names import Identity, Party
 from lunanexa_core.ids import AssignmentId, ClusterId, NodeId
 from lunanexa_core.outcomes import Outcome, Refusal
@@ -171,6 +172,29 @@ async def test_a_node_that_is_revoked_while_it_waits_is_told_nothing_more(autoju
         assert node.peer is not None
         assert node.peer.serial.encode() in document.payload, "the others are told whom not to believe"
         assert one.kernel.state.nodes[node.name].liveness is Liveness.LOST
+
+
+async def test_a_certificate_that_expires_while_its_node_waits_is_told_nothing_more(
+    autojump_clock: MockClock,
+) -> None:
+    async with node_plane(autojump_clock) as one:
+        node = await one.enrolled("node-1")
+        state = one.kernel.state
+        after = (state.epoch, state.nodes[node.name].generation)
+        answers: list[object] = []
+
+        async def wait() -> None:
+            answers.append(await one.plane.desired(node.name, node.peer, after, 60_000))
+
+        async with trio.open_nursery() as nursery:
+            await one.sleeps(VALID_MS / 1_000 - 30)
+            nursery.start_soon(wait)
+            await wait_all_tasks_blocked()
+            assert answers == []
+            await trio.sleep(31)
+            directed = SetDirective(node=node.name, directive=Directive.CORDON)
+            await one.kernel.ask(directed, "operator")
+        assert answers == [checks.EXPIRED]
 
 
 async def test_a_retired_node_is_told_so(autojump_clock: MockClock) -> None:

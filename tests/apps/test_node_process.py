@@ -251,6 +251,37 @@ async def test_commands_say_what_is_wrong_and_what_mends_it(tmp_path: Path) -> N
         assert (status, "lunanexa-node enroll" in errors) == (78, True)
 
 
+async def test_the_owners_policy_has_the_last_word(tmp_path: Path) -> None:
+    policy = tmp_path / "node-policy.toml"
+    async with controller_and_node(tmp_path) as (controller, node):
+        policy.write_text('programs = ["/usr/bin/"]\n')
+        policy.chmod(0o666)
+        status, document, _ = await node.ask("check-config", "--policy", str(policy))
+        assert status == 78
+        (found,) = [one for one in document["steps"] if one["step"] == "policy"]
+        assert f"chmod go-w {policy}" in found["found"]
+        agent = await node.start(None, "--policy", str(policy))
+        assert await agent.wait() == 78
+        assert not controller.enrolments
+        policy.chmod(0o644)
+        agent = await node.start(None, "--policy", str(policy))
+        await controller.until(lambda: controller.heartbeats and controller.heartbeats[-1].refused)
+        assert [one.refusal for one in controller.heartbeats[-1].refused] == ["policy_program"]
+        agent.send_signal(signal.SIGTERM)
+        assert await agent.wait() == 0
+        policy.write_text(f'programs = ["{ENGINE}"]\n')
+        status, document, errors = await node.ask("run", "--once", "--policy", str(policy))
+        assert status == 0, errors
+        assert [one["state"] for one in document["replicas"]] == ["ready"]
+        # A stricter one stops what runs.
+        policy.write_text("replicas = 0\n")
+        status, document, errors = await node.ask("run", "--once", "--policy", str(policy))
+        assert (status, [one["state"] for one in document["replicas"]]) == (1, ["absent"]), errors
+        assert [one["refusal"] for one in document["refused"]] == ["policy_replicas"]
+        status, document, _ = await node.ask("doctor", "--policy", str(policy))
+        assert {"step": "policy", "verdict": "ok", "found": f"{policy}: replicas 0", "fix": None} in document["steps"]
+
+
 async def test_commands_go_beside_an_agent_that_runs(tmp_path: Path) -> None:
     async with controller_and_node(tmp_path) as (controller, node):
         agent = await node.start()

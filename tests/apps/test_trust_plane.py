@@ -87,7 +87,7 @@ class World:
         return structure(TrustDocument, _told(await self.plane.rotate(TOKEN)), closed=True)
 
     async def nodes(self) -> NodeList:
-        return structure(NodeList, _told(await KernelFleet(self.kernel).nodes(TOKEN)), closed=True)
+        return structure(NodeList, _told(await KernelFleet(self.kernel).nodes(TOKEN, 50, None)), closed=True)
 
     async def status(self) -> StatusDocument:
         return structure(StatusDocument, _told(await KernelOperator(self.kernel, "0.1.0").status(TOKEN)), closed=True)
@@ -196,7 +196,13 @@ async def test_a_rotation_names_those_it_waits_for_and_goes_on_as_they_follow() 
         assert (turning.stage, [one.issuing for one in turning.authorities]) == (TrustStage.TURNING, [False, True])
         await one.hear(3, 3)
         assert [node.lacks for node in (await one.trust()).waiting] == [Lack.OLD_CERTIFICATE]
-        renewed = RenewCertificate(node=NODE, certificate=one.certificate(2), by_challenge=False, agent_version="0.1.0")
+        renewed = RenewCertificate(
+            node=NODE,
+            public_key="aa" * 32,
+            certificate=one.certificate(2),
+            by_challenge=False,
+            agent_version="0.1.0",
+        )
         assert isinstance(await one.kernel.ask(renewed, NODE), Done)
         await one.kernel.ask(Tick(), "test")
         over = await one.trust()

@@ -38,6 +38,7 @@ def test_orders_tell_the_children_everything_but_secrets() -> None:
     assert controller.argv == (
         *(sys.executable, "-m", "lunanexa_apps.controller.main"),
         *("--data-dir", "/data", "--listen", "0.0.0.0:8400", "--node-listen", "0.0.0.0:8401"),
+        *("--node-url", "none"),
         *("--queue-requests-max", "256", "--queue-wait-ms", "60000", "--default-deadline-ms", "600000"),
         *("--retain-ms-max", "86400000", "--retain-bytes-max", "268435456"),
         *("--ledger-keep-receipts", "1000000", "--ledger-keep-days", "0", "--ledger-archive", "on"),
@@ -66,6 +67,12 @@ def test_the_node_is_told_of_other_controllers() -> None:
     named = [node.argv[place + 1] for place, word in enumerate(node.argv) if word == "--controller"]
     assert named == ["https://127.0.0.1:8401", "https://two:8401", "https://three:8401"]
     assert "--controller" not in controller.argv
+
+
+def test_a_port_of_one_s_own_choice_may_be_told_to_all_nodes() -> None:
+    settings = attrs.evolve(SETTINGS, node_listen=NODES)
+    controller, _ = child_orders(settings, HostPort("127.0.0.1", 8400), NODES, {}, "info")
+    assert "--node-url" not in controller.argv
 
 
 def test_the_store_is_told_to_the_controller_alone_and_not_in_its_arguments() -> None:

@@ -164,7 +164,7 @@ def serving_events() -> list[Event]:
     """A cluster with one ready replica of one deployment on one node."""
     return [
         ClusterCreated(ClusterId("cl_1")),
-        EpochBegan("0.1.0"),
+        EpochBegan(version="0.1.0"),
         TrustChanged(first_trust(AUTHORITY, SIGNING_KEY)),
         KeyCreated(api_key()),
         *enrolled_events(),

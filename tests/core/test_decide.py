@@ -132,7 +132,7 @@ def test_begin_brings_keys_and_trust_once() -> None:
         apply(state, event, epoch=1)
     assert state.trust == first_trust(AUTHORITY, SIGNING_KEY)
     again = decide(state, Observed(began_mono_ms=0), POLICY, first, NOW)
-    assert again.events == (events.EpochBegan("9"),)
+    assert again.events == (events.EpochBegan(version="9"),)
     rotated = attrs.evolve(first, keys=(api_key(digest="f" * 64),))
     kinds = [type(event) for event in decide(state, Observed(began_mono_ms=0), POLICY, rotated, NOW).events]
     assert kinds == [events.EpochBegan, events.KeyRevoked, events.KeyCreated]

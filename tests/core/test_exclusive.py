@@ -108,7 +108,7 @@ class Fleet:
     """A controller by its rules, and three nodes by theirs."""
 
     def __init__(self, wanted: DeploymentSpec = EXCLUSIVE) -> None:
-        begun: list[Event] = [events.ClusterCreated(ClusterId("cl_1")), events.EpochBegan("0.1.0")]
+        begun: list[Event] = [events.ClusterCreated(ClusterId("cl_1")), events.EpochBegan(version="0.1.0")]
         self.state: State = state_of([*begun, *(event for node in FLEET for event in enrolled_events(node))])
         self.now = NOW
         self.observed = Observed(began_mono_ms=NOW.mono_ms)

@@ -9,7 +9,8 @@ from lunanexa_core import events
 from lunanexa_core.commands import Command, EnrolNode, MintToken, RenewCertificate, RevokeNode, SetDirective
 from lunanexa_core.events import Event, Liveness, NodeCertified
 from lunanexa_core.identity.certificate import HELD_MAX, RENEW_EVERY_MS, VALID_MS, NodeCertificate
-from lunanexa_core.identity.enrol import BAD_TOKEN
+from lunanexa_core.identity.checks import NOT_ENROLLED
+from lunanexa_core.identity.enrol import BAD_TOKEN, REPEAT_MS, VERSION_MAX
 from lunanexa_core.identity.renew import TOO_LATE
 from lunanexa_core.identity.token import TOKEN_MS, TOKENS_MAX
 from lunanexa_core.ids import NodeId
@@ -79,9 +80,53 @@ def test_a_token_lets_one_key_in_once() -> None:
     assert refused(ask(state, stolen)) == BAD_TOKEN
     # The node did not hear the answer: what it was given first is void, as nobody has it.
     again = attrs.evolve(enrol, certificate=certificate(3))
-    assert ask(state, again).answer == Done()
+    soon = refused(ask(state, again, after(1)))
+    assert (soon.outcome, soon.retry_after_ms) == (Outcome.RATE_LIMITED, REPEAT_MS - 1)
+    assert ask(state, again, after(REPEAT_MS)).answer == Done()
     assert [one.serial for one in state.nodes[NODE].certificates] == ["3"]
     assert set(state.revoked) == {"1"}
+
+
+@pytest.mark.parametrize("said", [Directive.CORDON, Directive.DRAIN, Directive.RETIRE])
+def test_by_its_used_token_a_node_undoes_nothing_that_an_operator_said(said: Directive) -> None:
+    state = led()
+    mint, enrol = joining()
+    ask(state, mint)
+    ask(state, enrol)
+    ask(state, SetDirective(node=NODE, directive=said))
+    again = attrs.evolve(enrol, certificate=certificate(2))
+    assert refused(ask(state, again, after(REPEAT_MS))) == BAD_TOKEN
+    assert state.nodes[NODE].directive is said
+
+
+@pytest.mark.parametrize(
+    ("changes", "param"),
+    [
+        ({"agent_version": "v" * (VERSION_MAX + 1)}, "agent_version"),
+        ({"agent_version": "0.1\x1b[2J"}, "agent_version"),
+        ({"agent_version": ""}, "agent_version"),
+        ({"public_key": "AA" * 32}, "public_key"),
+        ({"public_key": " " * 9_000 + "aa" * 32}, "public_key"),
+    ],
+)
+def test_what_a_node_says_of_itself_is_short_where_the_journal_keeps_it(changes: dict[str, str], param: str) -> None:
+    state = led()
+    mint, enrol = joining(**changes)
+    ask(state, mint)
+    assert refused(ask(state, enrol)).param == param
+    if param == "agent_version":
+        now = after(RENEW_EVERY_MS)
+        assert refused(ask(enrolled(), attrs.evolve(renewal(2, now), **changes), now)).param == param
+
+
+def test_a_renewal_on_its_way_is_nothing_to_who_took_the_name_meanwhile() -> None:
+    """Its signature was good when it was verified; then another machine was let in, with a key of its own."""
+    state, now = enrolled(), after(RENEW_EVERY_MS)
+    late = renewal(2, now, certificate=attrs.evolve(of_node(NODE, 2, now), issuer="f2" * 32))
+    for command in joining(again=True, token="tok_again", public_key="bb" * 32, certificate=of_node(NODE, 3, now)):
+        assert not isinstance(ask(state, command, now).answer, Refusal)
+    assert refused(ask(state, late, now)) == NOT_ENROLLED
+    assert [one.serial for one in state.nodes[NODE].certificates] == ["node-1-3"]
 
 
 @settings(max_examples=60)
@@ -180,7 +225,11 @@ def test_a_data_address_is_host_and_port(address: str) -> None:
 
 def renewal(number: int, now: Instant, **changes: object) -> RenewCertificate:
     base = RenewCertificate(
-        node=NODE, certificate=of_node(NODE, number, now), by_challenge=False, agent_version="0.2.0"
+        node=NODE,
+        public_key="aa" * 32,
+        certificate=of_node(NODE, number, now),
+        by_challenge=False,
+        agent_version="0.2.0",
     )
     return attrs.evolve(base, **changes)  # type: ignore[arg-type]  # changes name real fields
 

@@ -183,7 +183,13 @@ class RotationMachine(RuleBasedStateMachine):
     @rule(away=AWAY)
     def renew(self, away: set[int]) -> None:
         for name, machine in self.there(away):
-            renewal = RenewCertificate(node=name, certificate=self.issued(), by_challenge=False, agent_version="0.1.0")
+            renewal = RenewCertificate(
+                node=name,
+                public_key=self.state.nodes[name].public_key or "",
+                certificate=self.issued(),
+                by_challenge=False,
+                agent_version="0.1.0",
+            )
             if not isinstance(self.ask(renewal).answer, Refusal):
                 machine.issuer = self.trust.issuing.fingerprint
         self.ask(Tick())

@@ -48,7 +48,7 @@ class Placed:
     """A fleet of which every node is heard, without a task or a node around it."""
 
     def __init__(self, nodes: int = 5, replicas: int = 1) -> None:
-        begun: list[Event] = [events.ClusterCreated(ClusterId("cl_1")), events.EpochBegan("0.1.0")]
+        begun: list[Event] = [events.ClusterCreated(ClusterId("cl_1")), events.EpochBegan(version="0.1.0")]
         enrolled = [event for node in FLEET[:nodes] for event in enrolled_events(node)]
         self.state = state_of([*begun, *enrolled])
         self.now = NOW

@@ -34,6 +34,7 @@ from lunanexa_core.ids import AssignmentId, ClusterId, KeyId, NodeId, TenantId
 from lunanexa_core.journal import Head
 from lunanexa_core.kernel.apply import apply
 from lunanexa_core.kernel.decide import Decision, decide
+from lunanexa_core.nodes.heartbeat import AHEAD_MAX
 from lunanexa_core.observed import NodeReading, Observed
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.recovery import (
@@ -115,6 +116,23 @@ def test_a_node_that_is_ahead_begins_recovery(epoch: int, generation: int) -> No
     assert told(state, heard(), ReportHeartbeat(again)).events == (), "it is begun once"
 
 
+@pytest.mark.parametrize(
+    ("lie", "param"),
+    [
+        (ahead(epoch=1 + AHEAD_MAX + 1), "epoch"),
+        (ahead(generation=1 + AHEAD_MAX + 1), "generation"),
+        (attrs.evolve(ahead(), trust_version=2 * AHEAD_MAX), "trust_version"),
+        (attrs.evolve(ahead(), replicas=(report(generation=1 + AHEAD_MAX + 1),)), "replicas[0].generation"),
+    ],
+)
+@pytest.mark.parametrize("state", [state_of(serving_events()), recovering()], ids=["serving", "recovering"])
+def test_a_node_that_is_ahead_of_what_can_have_been_lost_is_not_heard(state: State, lie: Heartbeat, param: str) -> None:
+    """Else a go would take numbers above all that documents can hold, and there would be none for ever."""
+    refusal = told(state, heard(), ReportHeartbeat(lie)).answer
+    assert isinstance(refusal, Refusal)
+    assert (refusal.outcome, refusal.param) == (Outcome.INVALID_REQUEST, param)
+
+
 def test_a_node_that_follows_the_newest_document_is_not_ahead() -> None:
     state = state_of(serving_events())
     assert told(state, heard(), ReportHeartbeat(ahead(epoch=1, generation=1))).events == ()
@@ -123,11 +141,11 @@ def test_a_node_that_follows_the_newest_document_is_not_ahead() -> None:
 def test_a_leader_begins_recovery_for_what_it_was_told() -> None:
     state = state_of(serving_events())
     first = begin(version="9", recovery=(RESTORED,))
-    assert told(state, heard(), first).events == (EpochBegan("9"), RecoveryBegan((RESTORED,)))
-    assert told(recovering(), heard(), first).events == (EpochBegan("9"),)
+    assert told(state, heard(), first).events == (EpochBegan(version="9"), RecoveryBegan((RESTORED,)))
+    assert told(recovering(), heard(), first).events == (EpochBegan(version="9"),)
     more = attrs.evolve(RESTORED, epoch=4)
     both = attrs.evolve(first, recovery=(RESTORED, more))
-    assert told(recovering(), heard(), both).events == (EpochBegan("9"), RecoveryBegan((RESTORED, more)))
+    assert told(recovering(), heard(), both).events == (EpochBegan(version="9"), RecoveryBegan((RESTORED, more)))
 
 
 def test_a_missing_row_counts_until_a_go_covers_it() -> None:

@@ -13,12 +13,13 @@ from lunanexa_core.events import (
     AssignmentPlaced,
     AssignmentRemoved,
     EnrolmentTokenMinted,
+    EpochBegan,
     KeyCreated,
     NodeEnrolled,
     WorkloadAdmitted,
     WorkloadSettled,
 )
-from lunanexa_core.ids import AssignmentId, KeyId, NodeId, TenantId
+from lunanexa_core.ids import AssignmentId, HolderId, KeyId, NodeId, TenantId
 from lunanexa_core.kernel.apply import apply
 from lunanexa_core.keys import Role
 from lunanexa_core.state import State
@@ -61,7 +62,8 @@ def full_state() -> State:
         node=NODE, public_key="bb" * 32, agent_version="0.1.0", token="tok_2", certificate=certificate(2)
     )
     spare = Assignment(assignment=AssignmentId("asg_2"), deployment=DEPLOYMENT, node=NODE, generation=1)
-    for event in (minted, again, AssignmentPlaced(spare), AssignmentRemoved(spare.assignment)):
+    began = EpochBegan(version="0.1.0", holder=HolderId("holder_1"), node_url="https://ctl-1:8401")
+    for event in (minted, again, AssignmentPlaced(spare), AssignmentRemoved(spare.assignment), began):
         apply(state, event, epoch=1, wall_ms=NOW.wall_ms)
     settled = Receipt(
         workload=request(1).workload,

@@ -238,8 +238,9 @@ async def cleaned_up(folder: Path, members: Sequence[Member]) -> AsyncIterator[N
 
 
 @asynccontextmanager
-async def controllers(folder: Path, *stores: str) -> AsyncIterator[list[Member]]:
-    """A controller for each address of the one store. The first leads and serves, the others follow."""
+async def controllers(folder: Path, *stores: str, told: int | None = None) -> AsyncIterator[list[Member]]:
+    """A controller for each address of the one store. The first leads and serves, the others follow. Their node is told
+    of the first ``told``; ``None``: of all."""
     members = make_members(folder, *stores)
     first, *others = members
     async with cleaned_up(folder, members):
@@ -247,7 +248,8 @@ async def controllers(folder: Path, *stores: str) -> AsyncIterator[list[Member]]
         await until(first.leads, "a leader")
         for other in others:
             other.take_secrets_of(first)
-        node = start_node(folder, members)
+        # In a thread: what it asks the controller may need this process's loop, where the store is behind a proxy.
+        node = await trio.to_thread.run_sync(start_node, folder, members[:told])
         try:
             await trio.to_thread.run_sync(first.deploy)
             await until(partial(answers, first.ready), "the first answer")

@@ -58,7 +58,8 @@ async def replica_in(up: Up, ready: Ready, generation: int, state: str) -> dict[
     def look() -> dict[str, Any] | None:
         (deployment,) = status_of(ready)["deployments"]
         for replica in deployment["replicas"]:
-            if (replica["generation"], replica["state"]) == (generation, state):
+            serves = state != "ready" or replica["routable"]
+            if (replica["generation"], replica["state"]) == (generation, state) and serves:
                 found: dict[str, Any] = replica
                 return found
         return None

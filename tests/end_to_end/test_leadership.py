@@ -14,6 +14,8 @@ import trio
 
 from lunanexa_adapters.postgres.address import parse_address
 from lunanexa_adapters.postgres.journal import open_postgres_journal
+from lunanexa_apps.controller.rows import from_row
+from lunanexa_core.events import EpochBegan
 from lunanexa_core.ids import WorkloadId
 from lunanexa_core.journal import Row
 from lunanexa_core.workload import Receipt
@@ -135,6 +137,23 @@ async def test_a_leader_that_stood_still_steps_down_and_may_lead_again(store: st
         # What it had in hand when it was stopped is not its own any more, though its gateway is the same.
         assert (await settled_receipts(store))[WorkloadId(stream.workload)].settlement.detail == "controller_restarted"
         assert (await rows_in(store))[-1].epoch == began + 2
+
+
+async def test_a_node_that_was_told_of_one_finds_the_other(store: str, tmp_path: Path) -> None:
+    async with controllers(tmp_path, store, store, told=1) as (first, second):
+        engine = first.engine()
+        await first.end(signal.SIGTERM)
+        await taken_over(second, "after SIGTERM")
+        first.start()
+        await until(first.follows, "the first as a follower")
+        await until(lambda: answers(second.ready), "an answer of the new leader")
+        await second.end(signal.SIGKILL)
+        await taken_over(first, "after kill -9")
+        await until(lambda: answers(first.ready), "an answer of the first again")
+        assert first.engine() == engine
+        events = [from_row(row) for row in await rows_in(store)]
+        began = [event.node_url for event in events if isinstance(event, EpochBegan)]
+        assert began == [first.node_url, second.node_url, first.node_url]
 
 
 async def hold_commits(postgres: PostgresServer, schema: str, epoch: int, seconds: float) -> None:

@@ -19,6 +19,6 @@ def test_it_holds(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_it_holds_from_many_seeds(name: str) -> None:
-    for seed in range(100, 105):
+    for seed in range(100, 102):
         result = SCENARIOS[name].run(seed)
         assert result.verdict is Verdict.HELD, (seed, result.problem, result.detail, *result.tail)

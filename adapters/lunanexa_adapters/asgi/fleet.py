@@ -1,8 +1,16 @@
 """``/admin/v1``: nodes and single deployments."""
 
-from quart import Blueprint, Response
+from quart import Blueprint, Response, request
 
-from lunanexa_adapters.asgi.quart_answers import Answers, identifier, if_match, json_document, read_body, secret
+from lunanexa_adapters.asgi.quart_answers import (
+    Answers,
+    identifier,
+    if_match,
+    json_document,
+    query_limit,
+    read_body,
+    secret,
+)
 from lunanexa_ports.fleet import FleetPlane
 
 
@@ -12,7 +20,9 @@ def fleet_routes(plane: FleetPlane, answers: Answers) -> Blueprint:
 
     @routes.get("/nodes")
     async def nodes() -> Response:
-        return answers.reply(await plane.nodes(secret()))
+        cursor = request.args.get("cursor")
+        behind = None if cursor is None else identifier(cursor, "cursor")
+        return answers.reply(await plane.nodes(secret(), query_limit(), behind))
 
     @routes.get("/nodes/<node>")
     async def node(node: str) -> Response:

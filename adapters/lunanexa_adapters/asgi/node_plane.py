@@ -2,11 +2,10 @@
 
 A fleet reports all the time, so that a report costs little here: what the head alone decides is refused unread, and
 only a node that waits for its desired state has a task that waits for its departure. What is asked without a
-certificate may be asked by anybody: of that there is little at a time, and little in each.
+certificate may be asked by anybody: there is little in each, and the server keeps few connections of who shows none.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
@@ -17,7 +16,7 @@ from lunanexa_adapters.asgi.headers import is_number, request_id, text_header, u
 from lunanexa_core.identity.certificate import PeerCertificate
 from lunanexa_core.identity.checks import NO_CERTIFICATE
 from lunanexa_core.ids import NodeId, is_identifier
-from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.outcomes import Refusal
 from lunanexa_core.southbound.documents import SignedDocument
 from lunanexa_ports.asgi import TLS, AsgiApplication, Receive, Scope, Send
 from lunanexa_ports.errors import PortUnavailable
@@ -30,8 +29,6 @@ SIGNATURE_HEADER: Final = "x-lunanexa-signature"
 WAIT_MS_MAX: Final = 60_000
 BODY_BYTES_MAX: Final = 1024 * 1024
 STRANGER_BODY_BYTES_MAX: Final = 64 * 1024
-STRANGERS_MAX: Final = 64
-"""Requests in progress that show no certificate."""
 BODIES_BYTES_MAX: Final = 256 * 1024 * 1024
 """Of all requests in progress together."""
 _AUTHORITIES: Final = "authorities"
@@ -44,9 +41,6 @@ _METHODS: Final = {
     "desired": ("GET", "HEAD"),
 }
 _READING: Final = ("GET", "HEAD")
-_CROWDED: Final = Refusal(
-    outcome=Outcome.NO_CAPACITY, message="Too many ask here without a certificate at the moment.", retry_after_ms=1_000
-)
 _T = TypeVar("_T")
 _Ask: TypeAlias = Callable[[], Awaitable[bytes | Refusal]]
 
@@ -67,7 +61,6 @@ class NodePlaneApp(AsgiApplication):
         self._plane = plane
         self._ids = ids
         self._room = BodyRoom(BODIES_BYTES_MAX)
-        self._strangers = 0
 
     @property
     def routes(self) -> frozenset[tuple[str, str]]:
@@ -78,25 +71,13 @@ class NodePlaneApp(AsgiApplication):
     async def __call__(self, scope: Scope, receive: Receive, send: Send, /) -> None:
         exchange = Exchange(scope, receive, send, request_id(scope, self._ids), self._room)
         try:
-            with self._counted(scope):
-                await self._serve(exchange)
+            await self._serve(exchange)
         except _Refused as refused:
             await exchange.refuse_unread(refused.refusal)
         except Departed:
             return
         finally:
             exchange.let_go()
-
-    @contextmanager
-    def _counted(self, scope: Scope) -> Iterator[None]:
-        stranger = _peer(scope) is None
-        if stranger and self._strangers >= STRANGERS_MAX:
-            raise _Refused(_CROWDED)
-        self._strangers += stranger
-        try:
-            yield
-        finally:
-            self._strangers -= stranger
 
     async def _serve(self, exchange: Exchange) -> None:
         _known(unreadable(exchange.scope))

@@ -28,6 +28,7 @@ _BEFORE: Final = Parameter(
     name="before_wall_ms", place="query", schema=_NUMBER, described="Recorded before then; ms since 1970."
 )
 _NAME: Final = {"type": "string", "pattern": IDENTIFIER}
+_NODE_CURSOR: Final = Parameter(name="cursor", place="query", schema=_NAME, described=_CURSOR.described)
 _TENANT: Final = Parameter(name="tenant", place="query", schema=_NAME, described="Of this tenant alone.")
 _ORDER: Final = Parameter(
     name="order", place="query", schema={"enum": ["newest", "oldest"], "default": "newest"}, described="What is first."
@@ -84,7 +85,7 @@ OPERATOR_ROUTES: Final[tuple[Route, ...]] = (
         body=fleet.ScaleRequest,
         parameters=(_DEPLOYMENT, _IF_MATCH),
     ),
-    admin_route("get", "/nodes", "All nodes", fleet.NodeList),
+    admin_route("get", "/nodes", "Nodes by name", fleet.NodeList, parameters=(LIMIT, _NODE_CURSOR)),
     admin_route(
         "get",
         "/nodes/{node}",

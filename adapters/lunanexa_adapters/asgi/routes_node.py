@@ -56,7 +56,7 @@ NODE_ROUTES: Final[tuple[Route, ...]] = (
         "enrol",
         "A node's first word, with its token",
         Enrolled,
-        Outcome.PAYLOAD_TOO_LARGE,
+        *(Outcome.RATE_LIMITED, Outcome.PAYLOAD_TOO_LARGE),
         body=Enrolment,
         parameters=(NODE, *_SIGNATURE),
         anonymous=True,

@@ -15,8 +15,8 @@ _OTHERS: Final = 0o077
 
 
 def read_private(path: Path) -> bytes | None:
-    """What a file holds; ``None`` when there is none. Raises ``PortFault`` when others may read it or it is no file
-    of keys, ``PortUnavailable`` when it can't be read."""
+    """What a file holds; ``None`` when there is none. Raises ``PortFault`` when it is another user's, when others may
+    read it or it is no file of keys, ``PortUnavailable`` when it can't be read."""
     try:
         # Not to wait for the writer of a named pipe.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -25,9 +25,12 @@ def read_private(path: Path) -> bytes | None:
     except OSError as error:
         raise _unreadable(path, error) from error
     try:
-        mode = os.fstat(descriptor).st_mode
+        found = os.fstat(descriptor)
+        mode = found.st_mode
         if not stat.S_ISREG(mode):
             raise PortFault(f"{path} is no regular file: move it away")
+        if found.st_uid not in (os.geteuid(), 0):
+            raise PortFault(f"{path} is another user's: run `chown {os.geteuid()} {path}` if you trust what it holds")
         if mode & _OTHERS:
             raise PortFault(f"{path} may be read by others: run `chmod 600 {path}`")
         with open(descriptor, "rb", closefd=False) as file:

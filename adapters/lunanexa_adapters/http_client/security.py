@@ -44,7 +44,7 @@ async def secure(tcp: trio.SocketStream, security: Security) -> trio.SSLStream[t
     await tls.do_handshake()
     if wanted.identity is not None:
         shown = security.credentials.peer_of(tls)
-        if shown is None or not wanted.accepts(shown.identity):
-            found = "nobody of a fleet" if shown is None else shown.identity
+        if shown is None or not wanted.accepts(shown):
+            found = "nobody of a fleet" if shown is None else f"{shown.identity} by certificate {shown.serial}"
             raise trio.BrokenResourceError(f"the server is {found}, and {wanted.identity} was to answer")
     return tls

@@ -16,6 +16,7 @@ from lunanexa_adapters.http_server.answers import OnFault, RenderError, error_by
 from lunanexa_adapters.http_server.guard import guarded
 from lunanexa_adapters.http_server.handshakes import Handshakes, TlsStream
 from lunanexa_adapters.http_server.limits import ServerLimits
+from lunanexa_adapters.http_server.parties import Parties
 from lunanexa_ports.asgi import TLS
 
 Stream: TypeAlias = trio.SocketStream | TlsStream
@@ -70,16 +71,22 @@ async def run_connections(
     """Serves until ``shutdown`` and the drain after it; closes the listeners."""
     drain = Drain()
     handshakes = Handshakes(timeout_ms=limits.tls_handshake_timeout_ms, most=limits.tls_handshakes_max)
+    parties = Parties(each=limits.tls_connections_each, strangers=limits.tls_strangers_max)
 
     async def serve_one(stream: Stream) -> None:
-        extensions: Extensions = {}
         if isinstance(stream, trio.SSLStream):
             if not await handshakes.finish(stream):
                 return
             # Not above: a server without TLS, as each engine's is, is spared the library behind it.
             from lunanexa_adapters.crypto.peer import peer_of
 
-            extensions = {TLS: {"peer": peer_of(stream)}}
+            peer = peer_of(stream)
+            party = None if peer is None else peer.serial
+            await parties.serve(party, partial(serve_known, stream, {TLS: {"peer": peer}}))
+        else:
+            await serve_known(stream, {})
+
+    async def serve_known(stream: Stream, extensions: Extensions) -> None:
         connection = open_connection(stream, drain, extensions)
         drain.connections[connection] = None
         try:

@@ -1,7 +1,7 @@
 """``serve_lean``: a small HTTP/1.1 server for ASGI applications, h11 over Trio.
 
 Costs a fraction of hypercorn a request and does less: no WebSocket, no lifespan options. The reference
-engine runs on it; under the same application it can stand in hypercorn's place.
+engine and the listener for nodes run on it; under the same application it can stand in hypercorn's place.
 """
 
 from collections.abc import Sequence

@@ -36,4 +36,8 @@ class ServerLimits:
     """A client that has not finished its TLS handshake by then is cut."""
     tls_handshakes_max: int = 1_024
     """Handshakes in progress; over it the one that has waited longest is cut."""
+    tls_connections_each: int = 16
+    """By one certificate; over it the one that has stood longest is cut."""
+    tls_strangers_max: int = 256
+    """Connections of all who show no certificate; over it the one that has stood longest is cut."""
     lifespan_timeout_ms: int = 30_000

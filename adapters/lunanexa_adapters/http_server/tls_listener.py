@@ -20,11 +20,12 @@ class TlsListener(trio.abc.Listener[TlsStream]):
         self, tcp: trio.SocketListener, credentials: "TlsCredentials", *, demand: bool, on_fault: OnFault
     ) -> None:
         """``demand``: whoever shows no certificate is refused; else one is verified where it is shown. ``on_fault`` is
-        told when there is nothing to show; the connection is closed then."""
+        told when there is nothing to show, once for each reason; connections are closed then."""
         self._tcp = tcp
         self._credentials = credentials
         self._demand = demand
         self._on_fault = on_fault
+        self._told: str | None = None
 
     @property
     def socket(self) -> trio.socket.SocketType:
@@ -38,8 +39,11 @@ class TlsListener(trio.abc.Listener[TlsStream]):
                 context = self._credentials.server_context(demand=self._demand)
             except (PortUnavailable, PortFault) as error:
                 stream.socket.close()
-                self._on_fault(error)
+                if str(error) != self._told:  # Whoever connects could fill the log.
+                    self._told = str(error)
+                    self._on_fault(error)
             else:
+                self._told = None
                 # HTTP says by itself where a message ends, and many clients close without a word of TLS.
                 return trio.SSLStream(stream, context, server_side=True, https_compatible=True)
 

@@ -67,12 +67,17 @@ def node_page(node: Document) -> Group:
     ]
     if node.get("document_refusal") is not None:
         rows.append(("refuses", Text(f"its newest document ({word(node.get('document_refusal'))})", style="yellow")))
+    rows += [("refuses", _refused(one)) for one in entries(node, "refused")]
     if node.get("within_ms") is not None:
         rows.append(("emptied", f"within {duration(node.get('within_ms'))}"))
     for row in rows:
         page.add_row(*row)
     replicas = entries(node, "replicas")
     return Group(page, Text(), _replicas(replicas) if replicas else Text("nothing runs on it", style="dim"))
+
+
+def _refused(one: dict[str, Any]) -> Text:
+    return Text(f"{word(one.get('assignment'))} ({word(one.get('refusal'))})", style="yellow")
 
 
 def _replicas(replicas: list[dict[str, Any]]) -> Table:

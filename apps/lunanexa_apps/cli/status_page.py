@@ -30,6 +30,7 @@ def status_page(document: Document, url: str) -> Group:
     replicas = [(entry, replica) for entry in deployments for replica in entries(entry, "replicas")]
     if replicas:
         parts += [_replicas(replicas), Text()]
+    parts += _refused(nodes)
     parts += _troubles(deployments)
     parts.append(_usage(document.get("usage")))
     receipts = entries(document, "receipts")[:RECEIPTS_SHOWN]
@@ -118,6 +119,19 @@ def _engine_memory(mib: object) -> Text:
     if not isinstance(mib, int):
         return cell(None)
     return Text(f"{mib} MiB" if mib < 10_240 else f"{mib / 1_024:.1f} GiB")
+
+
+def _refused(nodes: list[dict[str, Any]]) -> list[RenderableType]:
+    """What nodes don't follow of what they shall run."""
+    lines: list[RenderableType] = [
+        Text(
+            f"{word(node.get('node'))} does not run {word(one.get('assignment'))} ({word(one.get('refusal'))})",
+            style="yellow",
+        )
+        for node in nodes
+        for one in entries(node, "refused")
+    ]
+    return [*lines, Text()] if lines else []
 
 
 def _troubles(deployments: list[dict[str, Any]]) -> list[RenderableType]:

@@ -1,6 +1,7 @@
 """The command line of ``lunanexa-controller``."""
 
 import argparse
+import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -9,10 +10,13 @@ import attrs
 
 from lunanexa_apps.setting_kinds import NotOfThisKind, StoreAddress, StoreUrl
 from lunanexa_apps.settings import variable_of
+from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.policy import RETAIN_BYTES_MAX, Policy
+from lunanexa_core.southbound.controllers import controller_url, parse_controller_url
 
 LEASE_LEAST_MS: Final = 1_000
 STORE_VARIABLE: Final = variable_of("store")
+NO_URL: Final = "none"
 
 
 @attrs.frozen(kw_only=True)
@@ -28,6 +32,8 @@ class ControllerArguments:
     port: int
     node_listen: tuple[str, int] | None
     """For nodes; ``None``: no node can report."""
+    node_url: str | None
+    """Where nodes are told that they reach that; ``None``: they are not told."""
     ready_file: Path | None
     policy: Policy
     deadline_ms: int
@@ -51,6 +57,8 @@ def parse_arguments(arguments: list[str], environment: Mapping[str, str]) -> Con
         store = found.store or (StoreAddress().from_text(named, "") if named else None)
     except NotOfThisKind as error:
         parser.error(f"{STORE_VARIABLE}: expected {error}")
+    if found.node_url is not None and found.node_listen is None:
+        parser.error("--node-url: there is no listener for nodes; add --node-listen HOST:PORT")
     return ControllerArguments(
         data_dir=found.data_dir,
         store=store,
@@ -58,6 +66,7 @@ def parse_arguments(arguments: list[str], environment: Mapping[str, str]) -> Con
         host=host,
         port=port,
         node_listen=found.node_listen,
+        node_url=_node_url(found.node_url, found.node_listen),
         ready_file=found.ready_file,
         policy=Policy(
             lease_ms=found.lease_ms,
@@ -158,6 +167,13 @@ def _add_address_options(parser: argparse.ArgumentParser) -> None:
         help="where nodes enrol and report, over mutual TLS; without it none can",
     )
     parser.add_argument(
+        "--node-url",
+        type=_url_or_none,
+        metavar="URL",
+        help="where nodes reach that, https://HOST:PORT, which all nodes are told once this controller leads; none:"
+        " they are not; default: HOST:PORT of --node-listen, unless that is every address or a free port",
+    )
+    parser.add_argument(
         "--ready-file",
         type=Path,
         metavar="FILE",
@@ -201,6 +217,28 @@ def _address(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT (write an IPv6 host in brackets)")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _url_or_none(text: str) -> str:
+    address = parse_controller_url(text)
+    if address is None and text != NO_URL:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither https://HOST:PORT nor {NO_URL}")
+    return NO_URL if address is None else controller_url(address)
+
+
+def _node_url(told: str | None, listen: tuple[str, int] | None) -> str | None:
+    if told is not None:
+        return None if told == NO_URL else told
+    if listen is None or listen[1] == 0 or _is_every_address(listen[0]):
+        return None
+    return controller_url(EngineAddress(*listen))
+
+
+def _is_every_address(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 class _at_least:

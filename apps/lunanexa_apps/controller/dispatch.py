@@ -24,6 +24,7 @@ from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.routing.pick import Denied, Granted
 from lunanexa_core.routing.reach import reach
 from lunanexa_core.routing.routable import routable_replicas
+from lunanexa_core.southbound.heartbeat import ReplicaReport
 from lunanexa_core.workload import Attempt, LedgerReceipt, Receipt, Settlement, WorkloadRequest
 from lunanexa_ports.dispatch import Admitted, Dispatch, Grant, ModelCard, QueuePlace, Repeated, Watch, WatchEvent
 from lunanexa_ports.http_client import TlsPeer
@@ -203,7 +204,7 @@ class KernelDispatch(Dispatch):
                 start=report.start,
                 host=there.host,
                 port=there.port,
-                tls=None if there.identity is None else TlsPeer(identity=there.identity, server_name=report.start),
+                tls=None if there.identity is None else self._peer(there.identity, report),
                 served_name=report.served_name or engine.served_name,
                 driver=engine.driver,
                 engine_key=derive_engine_key(self._engine_secret, report.assignment, report.generation)
@@ -212,6 +213,13 @@ class KernelDispatch(Dispatch):
                 queued_ms=granted.queued_ms,
             )
         )
+
+    def _peer(self, identity: str, report: ReplicaReport) -> TlsPeer:
+        """A machine that had the node's name before may have a certificate that is good for hours yet."""
+        state = self._kernel.state
+        node = state.assignments[report.assignment].node
+        void = frozenset(serial for serial, one in state.revoked.items() if one.node == node)
+        return TlsPeer(identity=identity, server_name=report.start, void=void)
 
     def denied(self, denied: Denied) -> None:
         """A listener's word from the kernel."""

@@ -51,12 +51,10 @@ class NodeAdmission:
         self._secret = secret
 
     def authorities(self) -> bytes | Refusal:
+        """Also of a controller that does not lead: who enrols asks it no more before it knows whom it may believe."""
         state = self._kernel.state
-        refusal = self._kernel.unserved()
-        if refusal is not None:
-            return refusal
-        if state.cluster is None or state.trust is None:
-            return STORE_DOWN
+        if not self._kernel.replayed or state.cluster is None or state.trust is None:
+            return self._kernel.unserved() or STORE_DOWN
         certificates = tuple(one.certificate for one in state.trust.authorities)
         return encode(Authorities(cluster=state.cluster, certificates=certificates))
 
@@ -122,9 +120,11 @@ class NodeAdmission:
         by_challenge = stranger is not None
         if by_challenge and not self._is_answered(node, asked.challenge or "", now.wall_ms):
             return BAD_CHALLENGE
-        return await self._renew(node, asked, by_challenge=by_challenge)
+        return await self._renew(node, known.public_key, asked, by_challenge=by_challenge)
 
-    async def _renew(self, node: NodeId, asked: Renewal, *, by_challenge: bool) -> bytes | Refusal:
+    async def _renew(
+        self, node: NodeId, public_key: str, asked: Renewal, *, by_challenge: bool
+    ) -> bytes | Refusal:
         kernel, trust = self._kernel, self._kernel.state.trust
         if trust is None:
             return STORE_DOWN
@@ -136,7 +136,11 @@ class NodeAdmission:
         if isinstance(issued, Refusal):
             return issued
         command = RenewCertificate(
-            node=node, certificate=issued.certificate, by_challenge=by_challenge, agent_version=asked.agent_version
+            node=node,
+            public_key=public_key,
+            certificate=issued.certificate,
+            by_challenge=by_challenge,
+            agent_version=asked.agent_version,
         )
         answer = await kernel.ask(command, node)
         if isinstance(answer, Refusal):

@@ -2,7 +2,7 @@
 
 from lunanexa_apps.codec import unstructure
 from lunanexa_apps.controller.authority import find_operator
-from lunanexa_apps.controller.fleet_documents import field_changes, node_document, node_summaries
+from lunanexa_apps.controller.fleet_documents import field_changes, node_document, node_page
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.status import deployment_status
 from lunanexa_apps.controller.unreadable import read_document
@@ -11,6 +11,7 @@ from lunanexa_core.commands import Command, ScaleDeployment, SetDirective
 from lunanexa_core.contract.fleet import DirectiveRequest, ScaleRequest
 from lunanexa_core.deployment import Deployment, DeploymentSpec
 from lunanexa_core.ids import DeploymentId, NodeId
+from lunanexa_core.journal_query import PAGE_ROWS_MAX
 from lunanexa_core.kernel.decide import Answer
 from lunanexa_core.keys import ApiKey, Role
 from lunanexa_core.outcomes import Outcome, Refusal
@@ -25,11 +26,15 @@ class KernelFleet(FleetPlane):
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
 
-    async def nodes(self, token: str | None) -> JsonValue | Refusal:
+    async def nodes(self, token: str | None, limit: int, cursor: str | None) -> JsonValue | Refusal:
         operator = self._reader(token)
         if isinstance(operator, Refusal):
             return operator
-        return {"data": node_summaries(self._kernel)}
+        if not 1 <= limit <= PAGE_ROWS_MAX:
+            return Refusal(
+                outcome=Outcome.INVALID_REQUEST, message=f"limit must be 1 to {PAGE_ROWS_MAX}.", param="limit"
+            )
+        return node_page(self._kernel, limit, cursor)
 
     async def node(self, token: str | None, name: str) -> JsonValue | Refusal:
         operator = self._reader(token)

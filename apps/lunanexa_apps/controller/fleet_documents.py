@@ -16,19 +16,23 @@ from lunanexa_core.routing.routable import why_not_routable
 from lunanexa_core.state import Node
 
 
-def node_summaries(kernel: Kernel) -> list[JsonValue]:
-    """All nodes and those that may yet enrol, and how much each does."""
+def node_page(kernel: Kernel, limit: int, cursor: str | None) -> JsonValue:
+    """Nodes and those that may yet enrol, by name, and how much each does; those behind ``cursor``."""
     there, tokens = _by_node(kernel), good_tokens(kernel.state, kernel.now())
     nodes = {name: Node(node=name) for name in tokens} | kernel.state.nodes
-    return [
-        {
-            **node_status(kernel, node, tokens.get(name)),
-            "replicas": len(there.get(name, ())),
-            "in_flight": sum(_in_flight(kernel, replica) for replica in there.get(name, ())),
-            "drained": _is_drained(node, there.get(name, ())),
-        }
-        for name, node in sorted(nodes.items())
-    ]
+    names = sorted(name for name in nodes if cursor is None or name > cursor)
+    return {
+        "data": [
+            {
+                **node_status(kernel, nodes[name], tokens.get(name)),
+                "replicas": len(there.get(name, ())),
+                "in_flight": sum(_in_flight(kernel, replica) for replica in there.get(name, ())),
+                "drained": _is_drained(nodes[name], there.get(name, ())),
+            }
+            for name in names[:limit]
+        ],
+        "next_cursor": names[limit - 1] if len(names) > limit else None,
+    }
 
 
 def node_document(kernel: Kernel, name: NodeId) -> JsonValue | Refusal:

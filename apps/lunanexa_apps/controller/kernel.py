@@ -121,6 +121,15 @@ class Kernel(Batches):
             return self.seat.address
         return "" if self._follower.lease is None else self._follower.lease.address
 
+    @property
+    def leader_node_url(self) -> str | None:
+        """Where another controller that leads answers nodes, as far as this one knows."""
+        lease = self._follower.lease
+        known = (
+            None if self.leading or lease is None or lease.holder is None else self.state.controllers.get(lease.holder)
+        )
+        return None if known is None else known.node_url
+
     def unserved(self) -> Refusal | None:
         """Why this controller decides nothing now; ``None``: it leads."""
         if self.leading:

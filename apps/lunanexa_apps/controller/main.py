@@ -129,7 +129,8 @@ class _Process:
         if listeners is None or node_listeners is None:
             return _UNAVAILABLE
         doors = _Doors(listeners, node_listeners)
-        begin = first_command(secrets, self._fleet_keys, ClusterId(self._ids.new("cluster")), version("lunanexa"))
+        cluster = ClusterId(self._ids.new("cluster"))
+        begin = first_command(secrets, self._fleet_keys, cluster, version("lunanexa"), options.node_url)
         with trio.open_signal_receiver(*_SIGNALS) as signals:
             async with (
                 self._open_journal() as journal,
@@ -164,7 +165,7 @@ class _Process:
                     serve,
                     seat=self._seat(),
                     adopted_keys=adopted_keys,
-                    node_url=doors.node_url,
+                    node_url=options.node_url or doors.node_url,
                 )
                 nursery.cancel_scope.cancel("the controller has stopped")
         _log.info("stopped", status=self._status)

@@ -1,5 +1,8 @@
 """The node plane: nodes that show who they are, their heartbeats, and the desired state that is signed for them."""
 
+from typing import TypeVar
+
+import attrs
 import trio
 
 from lunanexa_apps.codec import CodecError, decode, encode
@@ -22,6 +25,7 @@ from lunanexa_ports.node_plane import NodePlane
 from lunanexa_ports.signing import Verifier
 
 WAIT_MS_MAX = 60_000
+T = TypeVar("T")
 
 
 class KernelNodePlane(NodePlane):
@@ -35,18 +39,32 @@ class KernelNodePlane(NodePlane):
         self._admission = NodeAdmission(kernel, keys, verifier, engine_secret)
 
     async def authorities(self) -> bytes | Refusal:
-        return self._admission.authorities()
+        return self._told(self._admission.authorities())
 
     async def enrol(self, node: NodeId, document: SignedDocument) -> bytes | Refusal:
-        return await self._admission.enrol(node, document)
+        return self._told(await self._admission.enrol(node, document))
 
     async def challenge(self, node: NodeId) -> bytes | Refusal:
-        return self._admission.challenge(node)
+        return self._told(self._admission.challenge(node))
 
     async def renew(self, node: NodeId, peer: PeerCertificate | None, document: SignedDocument) -> bytes | Refusal:
-        return await self._admission.renew(node, peer, document)
+        return self._told(await self._admission.renew(node, peer, document))
 
     async def heartbeat(self, node: NodeId, peer: PeerCertificate | None, document: SignedDocument) -> bytes | Refusal:
+        return self._told(await self._heartbeat(node, peer, document))
+
+    async def desired(
+        self, node: NodeId, peer: PeerCertificate | None, after: tuple[int, int], wait_ms: int
+    ) -> SignedDocument | Refusal | None:
+        return self._told(await self._desired(node, peer, after, wait_ms))
+
+    def _told(self, answer: T) -> T | Refusal:
+        """Nodes alone are told where the controller that leads answers them."""
+        if isinstance(answer, Refusal) and answer.outcome is Outcome.NOT_LEADER:
+            return attrs.evolve(answer, leader_node_url=self._kernel.leader_node_url)
+        return answer
+
+    async def _heartbeat(self, node: NodeId, peer: PeerCertificate | None, document: SignedDocument) -> bytes | Refusal:
         refusal = self._why_not(node, peer)
         if refusal is not None:
             return refusal
@@ -78,7 +96,7 @@ class KernelNodePlane(NodePlane):
             )
         )
 
-    async def desired(
+    async def _desired(
         self, node: NodeId, peer: PeerCertificate | None, after: tuple[int, int], wait_ms: int
     ) -> SignedDocument | Refusal | None:
         refusal = self._why_not(node, peer)

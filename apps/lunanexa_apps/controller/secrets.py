@@ -55,10 +55,20 @@ def may_lead(state: State, begin: Begin, *, patient: bool) -> bool:
     return not lacks
 
 
-def first_command(secrets: ControllerSecrets, keys: FleetKeys, cluster: ClusterId, version: str) -> Begin:
-    """What this installation begins to lead with. Raises as the port does."""
+def first_command(
+    secrets: ControllerSecrets, keys: FleetKeys, cluster: ClusterId, version: str, node_url: str | None
+) -> Begin:
+    """What this installation begins to lead with; ``node_url``: where nodes are told that it answers them. Raises as
+    the port does."""
     authority, signing_key = _newest(keys)
-    begin = Begin(cluster=cluster, version=version, keys=keys_of(secrets), authority=authority, signing_key=signing_key)
+    begin = Begin(
+        cluster=cluster,
+        version=version,
+        node_url=node_url,
+        keys=keys_of(secrets),
+        authority=authority,
+        signing_key=signing_key,
+    )
     return begin_with(begin, keys)
 
 

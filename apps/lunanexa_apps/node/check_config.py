@@ -7,12 +7,13 @@ import attrs
 
 from lunanexa_apps.node.findings import Finding, note, problem
 from lunanexa_apps.node.folder import NodeFolder
-from lunanexa_apps.node.identity import NodeIdentity, controller_url, read_identity
+from lunanexa_apps.node.identity import NodeIdentity, read_identity
 from lunanexa_apps.node.plan import AgentPlan, Misfit, Told, plan_agent
 from lunanexa_apps.node.token_file import TokenFile
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.identity.token import EnrolmentToken
+from lunanexa_core.southbound.controllers import controller_url
 from lunanexa_ports.errors import PortError
 
 

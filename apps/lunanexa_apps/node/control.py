@@ -1,6 +1,7 @@
 """The node plane from the node's side: its verbs over HTTP and mutual TLS, bodies as they are signed."""
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -14,6 +15,7 @@ from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.identity.names import Party, any_of
 from lunanexa_core.ids import ClusterId
 from lunanexa_core.outcomes import Outcome
+from lunanexa_core.southbound.controllers import parse_controller_url
 from lunanexa_core.southbound.documents import SignedDocument
 from lunanexa_core.southbound.enrolment import Authorities, Challenge, Enrolled, Enrolment, Renewal
 from lunanexa_core.southbound.heartbeat import Heartbeat, HeartbeatAnswer
@@ -26,6 +28,7 @@ SIGNATURE: Final = b"x-lunanexa-signature"
 SERVER_NAME: Final = "node-plane.lunanexa"
 MAX_ANSWER_BYTES: Final = 4 << 20
 CONNECT_MS: Final = 5_000
+_URL_MAX: Final = 300
 _PREFIX: Final = "/node/v1"
 _ANYBODY: Final = TlsPeer(identity=None, server_name=SERVER_NAME, anonymous=True)
 T = TypeVar("T")
@@ -63,12 +66,27 @@ class ControlChannel:
 
     ``cluster`` is whose controllers must answer; nothing but :meth:`authorities` is asked before it is known."""
 
-    def __init__(self, http: HttpClient, signer: Signer, settings: NodeSettings) -> None:
+    def __init__(self, http: HttpClient, signer: Signer, settings: NodeSettings, *, told_only: bool = False) -> None:
+        """``told_only``: no other controller is asked than those of the settings."""
         self.cluster: ClusterId | None = None
         self._http = http
         self._signer = signer
         self._settings = settings
         self._circle = Circle(settings.controllers)
+        self._told_only = told_only
+
+    def learn(self, urls: Sequence[str]) -> None:
+        """The controllers that the followed document tells of; what is no URL of one is passed over."""
+        found = (parse_controller_url(url) for url in urls)
+        self._circle.learn([address for address in found if address is not None])
+
+    def patience_ms(self) -> int:
+        """The longest pause before all that are known are asked again."""
+        return self._settings.patience_ms(alone=self._is_alone)
+
+    @property
+    def _is_alone(self) -> bool:
+        return len(self._circle.known) == 1
 
     async def authorities(self) -> Authorities | ControlRefusal:
         """What whoever answers there says of itself."""
@@ -139,7 +157,13 @@ class ControlChannel:
         )
 
     async def _ask(self, question: _Question) -> "_Answer":
-        return await self._circle.ask(partial(self._ask_one, question), lambda answer: answer.elsewhere)
+        # Who need not prove to be a controller may name nobody.
+        heard = question.tls.identity is not None and not self._told_only
+        return await self._circle.ask(
+            partial(self._ask_one, question),
+            lambda answer: answer.elsewhere,
+            lambda answer: answer.leader if heard else None,
+        )
 
     async def _ask_one(self, question: _Question, controller: EngineAddress) -> "_Answer":
         headers: Headers = ()
@@ -149,7 +173,7 @@ class ControlChannel:
                 (KEY_ID, question.document.key_id.encode()),
                 (SIGNATURE, question.document.signature.hex().encode()),
             )
-        try_ms = self._settings.try_ms
+        try_ms = self._settings.try_ms(alone=self._is_alone)
         request = HttpRequest(
             method=question.method,
             host=controller.host,
@@ -177,6 +201,15 @@ class _Answer:
     def elsewhere(self) -> bool:
         """Whether it says nothing of the node: another controller leads, or this one can't serve now."""
         return self.status == 503
+
+    @property
+    def leader(self) -> EngineAddress | None:
+        """Where the controller that leads is to be found, as this one says."""
+        try:
+            url = json.loads(self.body)["error"]["leader_node_url"]
+        except (ValueError, KeyError, TypeError):
+            return None
+        return parse_controller_url(url) if isinstance(url, str) and len(url) <= _URL_MAX else None
 
     def decoded(self, kind: type[T]) -> T:
         try:

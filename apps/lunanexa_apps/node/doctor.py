@@ -9,11 +9,12 @@ import trio
 from lunanexa_apps.node.control import ControlChannel, ControlRefusal
 from lunanexa_apps.node.findings import Finding, note, problem
 from lunanexa_apps.node.folder import NodeFolder
-from lunanexa_apps.node.identity import NodeIdentity, controller_url, read_identity
+from lunanexa_apps.node.identity import NodeIdentity, read_identity
 from lunanexa_apps.node.plan import AgentPlan, Misfit, Told, plan_agent
 from lunanexa_apps.node.settings import NodeSettings
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_core.drivers.specification import EngineAddress
+from lunanexa_core.southbound.controllers import controller_url
 from lunanexa_ports.clock import Clock
 from lunanexa_ports.errors import PortError
 from lunanexa_ports.http_client import HttpClient
@@ -131,7 +132,7 @@ async def _controllers(plan: AgentPlan, identity: NodeIdentity, with_: Instrumen
     findings = []
     for address in plan.controllers:
         settings = NodeSettings(node=identity.node, version=version, controllers=(address,), working_directory="/")
-        channel = ControlChannel(with_.control, with_.signer, settings)
+        channel = ControlChannel(with_.control, with_.signer, settings, told_only=True)
         channel.cluster = identity.cluster
         findings.append(await _ask(channel, controller_url(address), identity))
     return findings

@@ -7,11 +7,12 @@ import attrs
 import structlog
 
 from lunanexa_apps.node.control import ControlChannel, ControlRefusal
-from lunanexa_apps.node.identity import NodeIdentity, controller_url
+from lunanexa_apps.node.identity import NodeIdentity
 from lunanexa_apps.node.retry import Retry
 from lunanexa_apps.node.settings import NodePorts, NodeSettings
 from lunanexa_apps.node.trust import Trust
 from lunanexa_core.identity.token import EnrolmentToken
+from lunanexa_core.southbound.controllers import controller_url
 from lunanexa_core.southbound.enrolment import Authorities, Enrolled, Enrolment
 from lunanexa_ports.credentials import Credentials
 from lunanexa_ports.errors import PortError, PortFault
@@ -73,7 +74,7 @@ class Enroller:
         return None
 
     async def _enrol_by(self, admission: Admission) -> int | None:
-        retry = Retry(self._ports, self._settings)
+        retry = Retry(self._ports, self._settings, cap_ms=self._control.patience_ms)
         while True:
             try:
                 answer = await self.enrol(admission)

@@ -5,7 +5,6 @@ from typing import Final
 import attrs
 
 from lunanexa_apps.codec import CodecError, decode
-from lunanexa_core.drivers.specification import EngineAddress, parse_engine_url
 from lunanexa_core.identity.names import node_identity
 from lunanexa_core.identity.trust import TrustSet
 from lunanexa_core.ids import ClusterId, NodeId
@@ -14,7 +13,6 @@ from lunanexa_ports.node_store import NodeStore
 
 IDENTITY: Final = "identity"
 """Its fact in the node store."""
-_SCHEME: Final = "https://"
 
 
 @attrs.frozen(kw_only=True)
@@ -50,17 +48,3 @@ async def read_identity(store: NodeStore) -> NodeIdentity | None:
         return decode(NodeIdentity, kept)
     except CodecError as error:
         raise PortFault(f"the node's enrolment can't be read ({error}); enrol it anew with a token") from error
-
-
-def parse_controller_url(url: str) -> EngineAddress | None:
-    """The address in ``https://HOST:PORT``; ``None`` for anything else, a URL without a port too."""
-    if not url.startswith(_SCHEME):
-        return None
-    host, _, port = url.removeprefix(_SCHEME).removesuffix("/").rpartition(":")
-    return parse_engine_url(f"http://{host}:{port}") if host and port.isdecimal() else None
-
-
-def controller_url(address: EngineAddress) -> str:
-    """The inverse."""
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    return f"{_SCHEME}{host}:{address.port}"

@@ -36,11 +36,14 @@ class KeptLease:
 class LeaseKeeper:
     """One agent process's lease. ``accepted`` tells the (epoch, generation) of the document that the replicas go by."""
 
-    def __init__(self, clock: Clock, store: NodeStore, accepted: Callable[[], tuple[int, int]]) -> None:
+    def __init__(
+        self, clock: Clock, store: NodeStore, accepted: Callable[[], tuple[int, int]], *, standing: bool = False
+    ) -> None:
+        """``standing``: nobody grants it, and it never lapses."""
         self._clock = clock
         self._store = store
         self._accepted = accepted
-        self._lease = NodeLease()
+        self._lease = NodeLease(standing=standing)
         self._inherited_ms: int | None = None
         self._told_live = False
         self._watchers: dict[object, Callable[[], None]] = {}

@@ -27,12 +27,15 @@ from lunanexa_adapters.crypto.credentials import TlsCredentials
 from lunanexa_adapters.crypto.signing import Ed25519Signer, Ed25519Verifier
 from lunanexa_adapters.data_door.serve import serve_data_door
 from lunanexa_adapters.files.atomic import make_directory
+from lunanexa_adapters.files.bundle_files import describe_blob, read_file, read_whole_bundle, write_bundle
+from lunanexa_adapters.files.inbox import DirectoryInbox, read_reports
 from lunanexa_adapters.files.lock import LockOutcome, describe_holder, holder_of
 from lunanexa_adapters.files.private_files import LocalPrivateFiles
 from lunanexa_adapters.http_client.http_client import H11HttpClient
 from lunanexa_adapters.http_server.listeners import open_listeners
 from lunanexa_adapters.machine.addresses import address_towards, why_not_listen
 from lunanexa_adapters.machine.devices import find_devices
+from lunanexa_adapters.machine.owned_file import read_owned_file
 from lunanexa_adapters.processes.processes import LinuxProcesses
 from lunanexa_adapters.sqlite.node_store import open_sqlite_node_store, read_sqlite_node_store
 from lunanexa_adapters.system.clock import SystemClock
@@ -40,19 +43,24 @@ from lunanexa_adapters.system.ids import SystemIds
 from lunanexa_adapters.system.memory import SystemMemory
 from lunanexa_apps.daemon import MISCONFIGURED, follow_supervisor, leaves, refuse_held, start_logging
 from lunanexa_apps.installation import NODE_ADOPTED_KEYS, NODE_LOCK, read_adopted_keys
+from lunanexa_apps.node.air_gap.identity import read_air_gapped, refuse_air_gapped, refuse_enrolled
+from lunanexa_apps.node.air_gap.service import run_air_gapped_agent
+from lunanexa_apps.node.cli.air_gap import init_command, make_bundle_command, read_outbox_command
 from lunanexa_apps.node.cli.checks import check_config_command, doctor_command
 from lunanexa_apps.node.cli.enroll import command as enroll_command
 from lunanexa_apps.node.cli.run import command as run_command
-from lunanexa_apps.node.cli.tools import NodeTools, RunOrder, admission_of
+from lunanexa_apps.node.cli.tools import MediaTools, NodeTools, RunOrder, admission_of
 from lunanexa_apps.node.doctor import Instruments
 from lunanexa_apps.node.folder import NodeFolder
 from lunanexa_apps.node.identity import read_identity
 from lunanexa_apps.node.plan import AgentPlan, Misfit, plan_agent
+from lunanexa_apps.node.policy_file import DEFAULT_PLACE, OwnersPolicy, parse_policy
 from lunanexa_apps.node.service import NodeAgent, run_node_agent
 from lunanexa_apps.node.settings import NodePorts, NodeSettings, Shutdown
 from lunanexa_apps.node.token_file import TokenFile
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_core.drivers.specification import EngineAddress
+from lunanexa_core.ids import NodeId
 from lunanexa_ports.errors import PortError, PortFault, PortUnavailable
 from lunanexa_ports.private_files import LockHeld
 
@@ -72,7 +80,10 @@ def program() -> None:
     """
 
 
-for one in (enroll_command, run_command, check_config_command, doctor_command):
+for one in (
+    *(enroll_command, run_command, check_config_command, doctor_command),
+    *(init_command, make_bundle_command, read_outbox_command),
+):
     program.add_command(one)
 
 
@@ -85,8 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         open_ports=_open_ports,
         look=_look,
         token_file=_token_file,
+        read_policy=_read_policy,
         address_towards=_address_towards,
         why_not_listen=_why_not_listen,
+        media=_media(),
         start_logging=lambda log_format, verbose: start_logging(log_format, verbose=verbose),
     )
     program.main(arguments if arguments is None else list(arguments), "lunanexa-node", obj=tools)
@@ -118,32 +131,62 @@ async def _run(order: RunOrder) -> int:
     shutdown = Shutdown()
     with trio.open_signal_receiver(*_SIGNALS) as signals:
         async with _open_world(order.data_dir) as world, trio.open_nursery() as nursery:
-            plan = plan_agent(order.told, await read_identity(world.ports.store), _address_towards)
-            if isinstance(plan, Misfit):
-                raise PortFault(f"{plan.field}: {plan.problem}; {plan.fix}")
-            settings = NodeSettings(
-                node=plan.node,
-                version=version("lunanexa"),
-                controllers=plan.controllers,
-                adopted_keys=read_adopted_keys(LocalPrivateFiles(Path(order.data_dir)), NODE_ADOPTED_KEYS),
-                working_directory=str(world.folder),
-                heartbeat_ms=order.heartbeat_ms,
-            )
-            admission = admission_of(order.told, order.token_file, plan.data_address)
             nursery.start_soon(_obey_signals, signals, shutdown)
             nursery.start_soon(follow_supervisor, partial(wait_supervisor_gone, os.environ), nursery.cancel_scope)
             nursery.start_soon(world.processes.logs.keep_capped)
-
-            async def live(*, task_status: trio.TaskStatus[NodeAgent]) -> None:
-                await run_node_agent(world.ports, settings, shutdown, admission=admission, task_status=task_status)
-                nursery.cancel_scope.cancel("the agent has stopped")
-
-            # Before the agent: one that can't be reached where it should be must not say that it serves.
-            listeners = await _open_door(plan)
-            agent = await nursery.start(live)
-            if listeners:
-                nursery.start_soon(serve_data_door, listeners, agent.door, world.credentials)
+            start = _follow_controllers if order.air_gap is None else _follow_bundles
+            await start(order, world, shutdown, nursery)
     return 0
+
+
+async def _follow_controllers(order: RunOrder, world: "_World", shutdown: Shutdown, nursery: trio.Nursery) -> None:
+    await refuse_air_gapped(world.ports.store)
+    plan = plan_agent(order.told, await read_identity(world.ports.store), _address_towards)
+    if isinstance(plan, Misfit):
+        raise PortFault(f"{plan.field}: {plan.problem}; {plan.fix}")
+    settings = _settings(order, world, plan.node, plan.controllers)
+    admission = admission_of(order.told, order.token_file, plan.data_address)
+
+    async def live(*, task_status: trio.TaskStatus[NodeAgent]) -> None:
+        await run_node_agent(world.ports, settings, shutdown, admission=admission, task_status=task_status)
+        nursery.cancel_scope.cancel("the agent has stopped")
+
+    # Before the agent: one that can't be reached where it should be must not say that it serves.
+    listeners = await _open_door(plan)
+    agent = await nursery.start(live)
+    if listeners:
+        nursery.start_soon(serve_data_door, listeners, agent.door, world.credentials)
+
+
+async def _follow_bundles(order: RunOrder, world: "_World", shutdown: Shutdown, nursery: trio.Nursery) -> None:
+    places, authority = order.air_gap, order.policy.authority
+    assert places is not None
+    assert authority is not None
+    await refuse_enrolled(world.ports.store)
+    known = await read_air_gapped(world.ports.store)
+    if known is None:
+        raise PortFault(f"{order.data_dir} is no air-gapped node's: lunanexa-node init --air-gapped makes it one")
+    inbox = DirectoryInbox(
+        inbox=Path(places.inbox),
+        outbox=Path(places.outbox),
+        blobs=world.folder / "blobs",
+        counter=Path(places.counter),
+    )
+    settings = _settings(order, world, known.node, ())
+    await run_air_gapped_agent(world.ports, settings, inbox, authority, shutdown)
+    nursery.cancel_scope.cancel("the agent has stopped")
+
+
+def _settings(order: RunOrder, world: "_World", node: NodeId, controllers: tuple[EngineAddress, ...]) -> NodeSettings:
+    return NodeSettings(
+        node=node,
+        version=version("lunanexa"),
+        controllers=controllers,
+        adopted_keys=read_adopted_keys(LocalPrivateFiles(Path(order.data_dir)), NODE_ADOPTED_KEYS),
+        working_directory=str(world.folder),
+        policy=order.policy,
+        heartbeat_ms=order.heartbeat_ms,
+    )
 
 
 async def _open_door(plan: AgentPlan) -> Sequence[trio.SocketListener]:
@@ -249,12 +292,40 @@ def _token_file(path: str) -> TokenFile:
     return TokenFile(LocalPrivateFiles(absolute.parent), absolute.name)
 
 
+def _read_policy(path: str | None) -> OwnersPolicy:
+    place = Path(path or DEFAULT_PLACE).absolute()
+    data = read_owned_file(place, os.geteuid())
+    if data is None and path is not None:
+        raise PortFault(f"there is no file {place}: write one, or leave the option out")
+    return OwnersPolicy(str(place), None if data is None else parse_policy(str(place), data))
+
+
 def _address_towards(controller: EngineAddress) -> str | None:
     return address_towards(controller.host, controller.port)
 
 
 def _why_not_listen(place: HostPort) -> str | None:
     return why_not_listen(place.host, place.port)
+
+
+def _media() -> MediaTools:
+    return MediaTools(
+        verifier=Ed25519Verifier(),
+        read_key=_read_key,
+        read_file=lambda path: read_file(Path(path)),
+        read_bundle=lambda folder: read_whole_bundle(Path(folder)),
+        describe_blob=lambda path: describe_blob(Path(path)),
+        write_bundle=lambda folder, document, blobs: write_bundle(
+            Path(folder), document, [(Path(path), blob) for path, blob in blobs]
+        ),
+        read_reports=lambda folder: read_reports(Path(folder)),
+    )
+
+
+def _read_key(path: str, make: bool) -> Ed25519Signer:
+    if not make and not Path(path).exists():
+        raise PortFault(f"there is no key {path}: name the authority's, or have one made there with --new-key")
+    return Ed25519Signer.load_or_create(Path(path))
 
 
 def _open_to_others(folder: Path) -> tuple[str, ...]:

@@ -6,11 +6,12 @@ from typing import Final
 
 import attrs
 
-from lunanexa_apps.node.identity import NodeIdentity, parse_controller_url
+from lunanexa_apps.node.identity import NodeIdentity
 from lunanexa_apps.setting_kinds import Address, HostPort, NotOfThisKind
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.identity.token import EnrolmentToken
 from lunanexa_core.ids import NodeId
+from lunanexa_core.southbound.controllers import parse_controller_url
 
 DATA_PORT: Final = 8410
 ANY_ADDRESS: Final = "0.0.0.0"  # what is bound when the address that others use may be none of this machine's

@@ -89,7 +89,7 @@ class CertificateRenewal:
 
     async def run(self) -> None:
         """Runs for ever. The node is enrolled."""
-        retry = Retry(self._ports, self._settings, cap_ms=_CAP_MS)
+        retry = Retry(self._ports, self._settings, cap_ms=lambda: _CAP_MS)
         while True:
             await self._until_due()
             try:

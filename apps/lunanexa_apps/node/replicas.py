@@ -91,9 +91,10 @@ class Replicas:
         """Whether nothing is left to do: what runs is what is desired, as far as it can be."""
         if not self._begun.is_set() or self._strays:
             return False
-        records = {name: owner.record for name, owner in self._owners.items()}
-        actions = reconcile(self.desired, records, self._ports.processes.recorded())
-        stable = all(record.state in _STABLE for record in records.values())
+        if self.desired is not None and self.desired.order != self.order:
+            return False
+        actions = self._next_actions(self._ports.processes.recorded())
+        stable = all(record.state in _STABLE for record in self.records())
         return stable and all(isinstance(action, RefuseAssignment) for action in actions)
 
     def told(self, reports: tuple[ReplicaReport, ...]) -> None:
@@ -116,11 +117,9 @@ class Replicas:
     async def _reconcile_until_done(self, owners: trio.Nursery) -> None:
         while True:
             stopping = self._shutdown.asked.is_set()
-            records = {name: owner.record for name, owner in self._owners.items()}
             try:
                 recorded = [start for start in self._ports.processes.recorded() if start not in self._strays]
-                actions = reconcile(self.desired, records, recorded, shutdown=stopping)
-                self._act(actions, owners)
+                self._act(self._next_actions(recorded, shutdown=stopping), owners)
                 self._obey()
             except PortUnavailable as error:
                 _log.error("records_unavailable", reason=str(error))
@@ -128,6 +127,10 @@ class Replicas:
                 return
             with trio.move_on_after(_LOOK_AGAIN_S):
                 await self._wake.wait()
+
+    def _next_actions(self, recorded: Sequence[StartId], *, shutdown: bool = False) -> tuple[NodeAction, ...]:
+        records = {name: owner.record for name, owner in self._owners.items()}
+        return reconcile(self.desired, records, recorded, policy=self._settings.policy, shutdown=shutdown)
 
     def _act(self, actions: tuple[NodeAction, ...], owners: trio.Nursery) -> None:
         refused: list[RefusedAssignment] = []

@@ -15,10 +15,11 @@ _log = structlog.get_logger()
 class Retry:
     """Of one task that tries again and again."""
 
-    def __init__(self, ports: NodePorts, settings: NodeSettings, *, cap_ms: int | None = None) -> None:
+    def __init__(self, ports: NodePorts, settings: NodeSettings, *, cap_ms: Callable[[], int]) -> None:
+        """``cap_ms``: the longest wait, asked before each."""
         self._below: Callable[[int], int] = ports.ids.below
         self._base_ms = settings.retry_base_ms
-        self._cap_ms = cap_ms or settings.patience_ms
+        self._cap_ms = cap_ms
         self.failures = 0
 
     def told(self, event: str, reason: str, **more: str) -> None:
@@ -34,7 +35,7 @@ class Retry:
 
     async def wait(self, sooner: Pulse | None = None) -> None:
         """A new leader's document ends the wait ``sooner`` too: it serves nothing before it was told what runs."""
-        delay_ms = backoff_ms(self.failures, self._below(1_000), base_ms=self._base_ms, cap_ms=self._cap_ms)
+        delay_ms = backoff_ms(self.failures, self._below(1_000), base_ms=self._base_ms, cap_ms=self._cap_ms())
         if sooner is None:
             await trio.sleep(delay_ms / 1_000)
             return

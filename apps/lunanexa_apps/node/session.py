@@ -62,7 +62,7 @@ class ControllerSession:
         # because this agent has not looked yet.
         with trio.move_on_after(_FIRST_LOOK_S):
             await self._replicas.wait_looked()
-        self._renewal.begin(await self._enroller.ensure(admission))
+        await self._admit(admission)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._poll)
             nursery.start_soon(self._renewal.run)
@@ -71,7 +71,7 @@ class ControllerSession:
     async def ask_once(self, admission: Admission | None = None) -> ControlRefusal | None:
         """A heartbeat, and the newest document if there is one. Raises ``PortUnavailable`` and ``PortFault`` as the
         controller's channel does."""
-        self._renewal.begin(await self._enroller.ensure(admission))
+        await self._admit(admission)
         await self._replicas.wait_looked()
         refusal = await self._renewal.renew_if_due() or await self._send()
         if refusal is not None:
@@ -84,6 +84,12 @@ class ControllerSession:
                 return None
             case _:
                 return answer
+
+    async def _admit(self, admission: Admission | None) -> None:
+        self._renewal.begin(await self._enroller.ensure(admission))
+        # Not before: a token may be of another cluster than the document.
+        if self._trust.accepted is not None:
+            self._control.learn(self._trust.accepted.controllers)
 
     @property
     def refusal(self) -> DocumentRefusal | None:
@@ -104,8 +110,8 @@ class ControllerSession:
     async def beat(self) -> None:
         """Runs for ever. A change is told at once, everything else at its interval."""
         # Never rarer than usual: a node that waited longer after an outage would be lost when it is over.
-        cap_ms = min(self._settings.heartbeat_ms, self._settings.patience_ms)
-        retry = Retry(self._ports, self._settings, cap_ms=cap_ms)
+        heartbeat_ms, patience_ms = self._settings.heartbeat_ms, self._control.patience_ms
+        retry = Retry(self._ports, self._settings, cap_ms=lambda: min(heartbeat_ms, patience_ms()))
         while True:
             try:
                 refusal = await self._send()
@@ -165,7 +171,7 @@ class ControllerSession:
     # --- documents ---
 
     async def _poll(self) -> None:
-        retry = Retry(self._ports, self._settings)
+        retry = Retry(self._ports, self._settings, cap_ms=self._control.patience_ms)
         while True:
             accepted = self._trust.accepted
             try:
@@ -195,6 +201,7 @@ class ControllerSession:
         if isinstance(desired, DocumentRefusal):
             return False
         _log.info("document_accepted", epoch=desired.epoch, generation=desired.generation)
+        self._control.learn(desired.controllers)
         self._renewal.trust_changed()
         self._replicas.follow(desired)
         self._changed.set()

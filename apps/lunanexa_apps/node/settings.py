@@ -8,6 +8,7 @@ import trio
 
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.ids import NodeId
+from lunanexa_core.nodes.policy import NO_RULES, NodePolicy
 from lunanexa_ports.clock import Clock
 from lunanexa_ports.credentials import Credentials
 from lunanexa_ports.http_client import HttpClient
@@ -45,10 +46,12 @@ class NodeSettings:
     node: NodeId
     version: str
     controllers: Sequence[EngineAddress]
-    """Those of one service, of which one leads; the first is asked first."""
+    """Those of one service, of which one leads; the first is asked first. Documents tell of others."""
     adopted_keys: Mapping[str, str] = attrs.field(factory=dict, repr=False)
     """Of engines that somebody else runs, by URL."""
     working_directory: str
+    policy: NodePolicy = NO_RULES
+    """Of the machine's owner, who has the last word on what runs here."""
     heartbeat_ms: int = HEARTBEAT_MS
     desired_wait_ms: int = 20_000
     """How long the controller may hold back the answer when there is nothing new."""
@@ -62,17 +65,15 @@ class NodeSettings:
     shutdown_drain_ms: int = 10_000
     """How long requests in flight may take once the agent shall stop its engines."""
 
-    @property
-    def try_ms(self) -> int:
-        """How long one controller may leave a connection or a short question unanswered: where there are others, they
-        must hear of the node before they take it for lost."""
-        return self.answer_ms if len(self.controllers) == 1 else min(self.answer_ms, self.heartbeat_ms)
+    def try_ms(self, *, alone: bool) -> int:
+        """How long one controller may leave a connection or a short question unanswered: where it is not ``alone``, the
+        others must hear of the node before they take it for lost."""
+        return self.answer_ms if alone else min(self.answer_ms, self.heartbeat_ms)
 
-    @property
-    def patience_ms(self) -> int:
+    def patience_ms(self, *, alone: bool) -> int:
         """The longest pause between two turns of asking every controller. Where there are several, one will lead soon,
         and serves only once it has heard of the node."""
-        return self.retry_cap_ms if len(self.controllers) == 1 else min(self.retry_cap_ms, self.heartbeat_ms // 2)
+        return self.retry_cap_ms if alone else min(self.retry_cap_ms, self.heartbeat_ms // 2)
 
 
 class Shutdown:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import Final
 
+from lunanexa_apps.controller.arguments import NO_URL
 from lunanexa_apps.installation import NODE_TOKEN
 from lunanexa_apps.logging import LEVEL_VARIABLE
 from lunanexa_apps.setting_kinds import HostPort
@@ -30,6 +31,8 @@ def child_orders(
         *(sys.executable, "-m", "lunanexa_apps.controller.main"),
         *data_dir,
         *("--listen", str(listen), "--node-listen", str(node_listen)),
+        # A port that happened to be free is another one next time.
+        *(("--node-url", NO_URL) if settings.node_listen.port == 0 else ()),
         *("--queue-requests-max", str(settings.queue_requests_max)),
         *("--queue-wait-ms", str(settings.queue_wait_ms)),
         *("--default-deadline-ms", str(settings.default_deadline_ms)),

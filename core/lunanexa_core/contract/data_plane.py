@@ -127,7 +127,8 @@ class EndedWorkload:
 @attrs.frozen(kw_only=True)
 class Error:
     """One refusal or failure. ``code`` is a row of the outcome table; ``receipt`` comes with
-    ``idempotency_output_gone`` alone."""
+    ``idempotency_output_gone`` alone, ``leader_node_url`` with ``not_leader`` on the node plane alone: where the
+    controller that leads answers nodes, as far as this one knows."""
 
     message: str
     type: str
@@ -136,6 +137,7 @@ class Error:
     retryable: bool
     request_id: str
     receipt: EndedWorkload | None = None
+    leader_node_url: str | None = None
 
 
 @attrs.frozen

@@ -27,9 +27,10 @@ class NodeSummary(NodeStatus):
 
 @attrs.frozen
 class NodeList:
-    """All nodes, by name."""
+    """Nodes by name. ``next_cursor`` goes on where this page ends; ``None``: there is no more."""
 
     data: tuple[NodeSummary, ...]
+    next_cursor: str | None
 
 
 @attrs.frozen(kw_only=True)

@@ -27,7 +27,7 @@ class TokenMinted:
 
     node: NodeId
     token: str
-    line: str
+    line: str = attrs.field(repr=False)
     expires_in_ms: int
     node_url: str | None
 

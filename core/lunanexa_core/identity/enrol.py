@@ -1,6 +1,7 @@
 """How a node becomes one of the fleet: a token is minted for it, and used once."""
 
 import hmac
+import re
 from typing import Final
 
 from lunanexa_core.commands import EnrolNode, MintToken
@@ -9,9 +10,15 @@ from lunanexa_core.identity.token import TOKEN_MS, TOKENS_MAX, KnownToken
 from lunanexa_core.ids import NodeId, is_identifier
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.routing.reach import parse_data_address
+from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.state import Node, State
 from lunanexa_core.time import Instant
 
+REPEAT_MS: Final = 5_000
+"""Who did not hear the answer to its enrolment is answered again once in so long: each is a row of the journal and
+another document for every node."""
+VERSION_MAX: Final = 64
+_KEY: Final = re.compile(r"[0-9a-f]{64}\Z")
 BAD_TOKEN: Final = Refusal(
     outcome=Outcome.PERMISSION_DENIED,
     message="The token is not one for this node, or it was used, or its time is over; have another one made.",
@@ -24,6 +31,16 @@ NEEDS_ADDRESS: Final = Refusal(
     message="This node needs a data_address (HOST:PORT of its data listener): its token was not minted for a node of"
     " the controller's own machine.",
     param="data_address",
+)
+BAD_VERSION: Final = Refusal(
+    outcome=Outcome.INVALID_REQUEST,
+    message=f"agent_version must be 1 to {VERSION_MAX} printable characters.",
+    param="agent_version",
+)
+BAD_KEY: Final = Refusal(
+    outcome=Outcome.INVALID_REQUEST,
+    message="public_key must be a raw Ed25519 public key: 64 lower-case hexadecimal digits.",
+    param="public_key",
 )
 _TOO_MANY: Final = Refusal(
     outcome=Outcome.RATE_LIMITED, message=f"{TOKENS_MAX} tokens are good at present; wait.", retry_after_ms=60_000
@@ -72,6 +89,10 @@ def enrol(state: State, command: EnrolNode, now: Instant) -> NodeEnrolled | Refu
     refusal = token_refusal(state, command.node, command.token, command.digest, command.public_key, now)
     if refusal is not None:
         return refusal
+    if not _KEY.match(command.public_key):
+        return BAD_KEY
+    if not is_version(command.agent_version):
+        return BAD_VERSION
     if command.data_address is None and not state.tokens[command.token].loopback:
         # Its reports would lead gateways to whatever listens on this machine's loopback.
         return NEEDS_ADDRESS
@@ -94,5 +115,22 @@ def token_refusal(state: State, node: NodeId, token: str, digest: str, public_ke
     same = hmac.compare_digest("" if known is None else known.digest, digest)
     if known is None or not same or known.node != node or now.wall_ms >= known.expires_wall_ms:
         return BAD_TOKEN
-    # Who did not hear the answer may ask again, by the same key.
-    return None if known.used_by in (None, public_key) else BAD_TOKEN
+    if known.used_by is None:
+        return None
+    # Who did not hear the answer may ask again, by the same key; not to undo what an operator has said since.
+    enrolled = state.nodes.get(node)
+    if enrolled is None or known.used_by != public_key or enrolled.directive is not Directive.ACTIVE:
+        return BAD_TOKEN
+    since_ms = now.wall_ms - (enrolled.enrolled_wall_ms or 0)
+    if since_ms >= REPEAT_MS:
+        return None
+    return Refusal(
+        outcome=Outcome.RATE_LIMITED,
+        message="This node was enrolled just now; what it was answered may be on its way.",
+        retry_after_ms=REPEAT_MS - since_ms,
+    )
+
+
+def is_version(text: str) -> bool:
+    """Whether it may stand in the journal as the version of an agent."""
+    return 0 < len(text) <= VERSION_MAX and text.isprintable()

@@ -31,7 +31,7 @@ def record(
 
 def _record_trust(state: State, changed: TrustChanged, wall_ms: int) -> None:
     state.trust = changed.trust
-    _tell_all(state, wall_ms)
+    tell_all(state, wall_ms)
 
 
 def _record_token(state: State, minted: EnrolmentTokenMinted, wall_ms: int) -> None:
@@ -73,7 +73,7 @@ def _record_enrolment(state: State, enrolled: NodeEnrolled, wall_ms: int) -> Non
         state.tokens[enrolled.token] = attrs.evolve(token, used_by=enrolled.public_key)
     _void(state, enrolled.node, known.certificates, wall_ms)
     if known.public_key is not None or known.revoked or known.retired:
-        _tell_all(state, wall_ms)
+        tell_all(state, wall_ms)
 
 
 def _record_certificate(state: State, certified: NodeCertified, wall_ms: int) -> None:
@@ -86,7 +86,7 @@ def _record_certificate(state: State, certified: NodeCertified, wall_ms: int) ->
     )
     if len(certificates) > HELD_MAX:
         _void(state, certified.node, certificates[:-HELD_MAX], wall_ms)
-        _tell_all(state, wall_ms)
+        tell_all(state, wall_ms)
 
 
 def record_revocation(state: State, revoked: NodeRevoked, wall_ms: int) -> None:
@@ -98,7 +98,7 @@ def record_revocation(state: State, revoked: NodeRevoked, wall_ms: int) -> None:
     for name in [name for name, token in state.tokens.items() if token.node == revoked.node]:
         del state.tokens[name]
     _void(state, revoked.node, node.certificates, wall_ms)
-    _tell_all(state, wall_ms)
+    tell_all(state, wall_ms)
 
 
 def _void(state: State, node: NodeId, certificates: Sequence[NodeCertificate], wall_ms: int) -> None:
@@ -109,7 +109,7 @@ def _void(state: State, node: NodeId, certificates: Sequence[NodeCertificate], w
             )
 
 
-def _tell_all(state: State, wall_ms: int) -> None:
+def tell_all(state: State, wall_ms: int) -> None:
     """Every node's document is another from here on. Only now revocations may leave it: the same generation has the
     same content."""
     for serial, one in list(state.revoked.items()):

@@ -6,6 +6,7 @@ from lunanexa_core.commands import RenewCertificate
 from lunanexa_core.events import NodeCertified
 from lunanexa_core.identity.certificate import RENEW_EVERY_MS
 from lunanexa_core.identity.checks import NOT_ENROLLED, REVOKED
+from lunanexa_core.identity.enrol import BAD_VERSION, is_version
 from lunanexa_core.ids import NodeId
 from lunanexa_core.nodes.directive import RETIRED
 from lunanexa_core.outcomes import Outcome, Refusal
@@ -26,6 +27,10 @@ def renew(state: State, policy: Policy, command: RenewCertificate, now: Instant)
     )
     if refusal is not None:
         return refusal
+    if state.nodes[command.node].public_key != command.public_key:
+        return NOT_ENROLLED  # Another machine was let in by this name since the signature was verified.
+    if not is_version(command.agent_version):
+        return BAD_VERSION
     return NodeCertified(
         node=command.node,
         certificate=command.certificate,

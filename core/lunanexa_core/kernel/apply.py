@@ -13,6 +13,7 @@ from lunanexa_core.events import Event
 from lunanexa_core.identity.record import record, record_revocation
 from lunanexa_core.ids import AssignmentId, BootId, KeyId, NodeId
 from lunanexa_core.placement.bound import bound_in_force
+from lunanexa_core.southbound.controllers import record_leader
 from lunanexa_core.southbound.heartbeat import ReplicaReport, ReplicaState
 from lunanexa_core.state import PAST_BOOTS, RECENT_RECEIPTS, Leaving, Node, OpenWorkload, State, Totals
 from lunanexa_core.workload import LedgerPlace, Receipt
@@ -32,8 +33,8 @@ def apply(  # noqa: C901, PLR0915  # one arm an event
     match event:
         case events.ClusterCreated(cluster=cluster):
             state.cluster = cluster
-        case events.EpochBegan(holder=holder):
-            state.epoch, state.holder = epoch, holder or state.holder
+        case events.EpochBegan():
+            record_leader(state, event, epoch, wall_ms)
         case events.KeyCreated(key=key):
             state.keys[key.key] = key
             state.key_of_digest[key.digest] = key.key

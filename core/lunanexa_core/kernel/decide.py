@@ -146,7 +146,7 @@ def _begin(state: State, command: commands.Begin) -> Decision:
     found: list[Event] = []
     if state.cluster is None:
         found.append(events.ClusterCreated(command.cluster))
-    found.append(events.EpochBegan(command.version, command.holder))
+    found.append(events.EpochBegan(version=command.version, holder=command.holder, node_url=command.node_url))
     known_reasons = state.recovery or ()
     new_reasons = tuple(reason for reason in command.recovery if reason not in known_reasons)
     if new_reasons:

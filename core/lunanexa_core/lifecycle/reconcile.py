@@ -12,7 +12,9 @@ from typing import Final, TypeAlias
 import attrs
 
 from lunanexa_core.ids import AssignmentId, StartId, is_identifier
+from lunanexa_core.lifecycle.permission import judge
 from lunanexa_core.lifecycle.record import Ending, ReplicaRecord
+from lunanexa_core.nodes.policy import NO_RULES, NodePolicy, PolicyRefusal
 from lunanexa_core.southbound.documents import DesiredAssignment, DesiredState, Directive
 from lunanexa_core.southbound.heartbeat import ReplicaState
 
@@ -25,6 +27,8 @@ class StopCause(enum.Enum):
     NOT_DESIRED = "not_desired"
     REPLACED = "replaced"
     DIRECTIVE = "directive"
+    POLICY = "policy"
+    """The machine's owner does not let it run."""
     SHUTDOWN = "shutdown"
 
 
@@ -55,10 +59,11 @@ class StopReplica:
 
 @attrs.frozen
 class RefuseAssignment:
-    """Reports an assignment that is not followed. Its replica, if there is one, goes on as it is."""
+    """Reports an assignment that is not followed. Its replica, if there is one, goes on as it is, unless the owner's
+    policy forbids that too."""
 
     assignment: AssignmentId
-    refusal: AssignmentRefusal
+    refusal: AssignmentRefusal | PolicyRefusal
 
 
 @attrs.frozen
@@ -76,23 +81,29 @@ def reconcile(
     records: Mapping[AssignmentId, ReplicaRecord],
     recorded: Sequence[StartId],
     *,
+    policy: NodePolicy = NO_RULES,
     shutdown: bool = False,
 ) -> tuple[NodeAction, ...]:
     """The next actions: strays and stops first, then refusals, then starts. ``desired`` is ``None`` before
-    the first document: what was found goes on. Assignments are kept in order, so that equal worlds act alike."""
+    the first document: what was found goes on, as far as ``policy`` lets it. Assignments are kept in order, so that
+    equal worlds act alike."""
     known = {record.start for record in records.values()}
     strays = [StopStray(start) for start in sorted(recorded) if start not in known]
     if shutdown:
         return (*strays, *_stop_all(records, StopCause.SHUTDOWN))
-    if desired is None:
-        return tuple(strays)
-    if desired.directive in (Directive.DRAIN, Directive.RETIRE):
+    if desired is not None and desired.directive in (Directive.DRAIN, Directive.RETIRE):
         return (*strays, *_stop_all(records, StopCause.DIRECTIVE))
-    wanted, refusals = _acceptable(desired.assignments, records)
-    named = {assignment.assignment for assignment in desired.assignments}
+    wanted, refusals = _acceptable(() if desired is None else desired.assignments, records)
+    forbidden, refused = judge(policy, wanted, records)
+    for name, refusal in refused.items():
+        refusals.append(RefuseAssignment(name, refusal))
+        del wanted[name]
+    named = set(records) if desired is None else {assignment.assignment for assignment in desired.assignments}
     stops: list[StopReplica] = []
     for name, record in sorted(records.items()):
-        if name not in named:
+        if name in forbidden:
+            stops.extend(_stop(record, StopCause.POLICY))
+        elif name not in named:
             stops.extend(_stop(record, StopCause.NOT_DESIRED))
         elif name in wanted and wanted[name].generation > record.assignment.generation:
             stops.extend(_stop(record, StopCause.REPLACED))

@@ -1,5 +1,7 @@
 """A heartbeat against what is known: refused, or turned into events where a state changes."""
 
+from typing import Final
+
 import attrs
 
 from lunanexa_core.events import Event, Liveness, LivenessChanged, NodeBooted, ReplicaChanged, ReplicasGone
@@ -13,6 +15,9 @@ from lunanexa_core.state import State
 
 REPLICAS_MAX = 256
 """Reports that one heartbeat may carry."""
+AHEAD_MAX: Final = 1 << 20
+"""By how much a node may be ahead of what the store knows, which a recovery takes for rows that were lost. Who tells of
+more lies: above that there would soon be no number that a document can hold."""
 
 
 def journaled(report: ReplicaReport) -> ReplicaReport:
@@ -35,6 +40,10 @@ def heartbeat_events(state: State, observed: Observed, heartbeat: Heartbeat) -> 
         return Refusal(outcome=Outcome.STALE_GENERATION, message="The heartbeat is of a superseded boot.")
     if len(heartbeat.replicas) + len(heartbeat.unstarted) > REPLICAS_MAX:
         return Refusal(outcome=Outcome.INVALID_REQUEST, message=f"More than {REPLICAS_MAX} replicas in one heartbeat.")
+    field = _too_far_ahead(state, heartbeat)
+    if field is not None:
+        message = f"{field} is more than {AHEAD_MAX} ahead of the store."
+        return Refusal(outcome=Outcome.INVALID_REQUEST, message=message, param=field)
     events: list[Event] = []
     if node.boot != heartbeat.boot:
         events.append(NodeBooted(heartbeat.node, heartbeat.boot))
@@ -43,6 +52,22 @@ def heartbeat_events(state: State, observed: Observed, heartbeat: Heartbeat) -> 
     events.extend(_replica_events(state, heartbeat))
     events.extend(_gone(state, heartbeat))
     return events
+
+
+def _too_far_ahead(state: State, heartbeat: Heartbeat) -> str | None:
+    """The first member that no store can have lost."""
+    trust_version = 0 if state.trust is None else state.trust.version
+    if heartbeat.epoch > max(state.epoch, state.rebased) + AHEAD_MAX:
+        return "epoch"
+    if heartbeat.generation > state.nodes[heartbeat.node].generation + AHEAD_MAX:
+        return "generation"
+    if (heartbeat.trust_version or 0) > trust_version + AHEAD_MAX:
+        return "trust_version"
+    for place, report in enumerate(heartbeat.replicas):
+        assignment = state.assignments.get(report.assignment)
+        if assignment is not None and report.generation > assignment.generation + AHEAD_MAX:
+            return f"replicas[{place}].generation"
+    return None
 
 
 def _gone(state: State, heartbeat: Heartbeat) -> list[Event]:

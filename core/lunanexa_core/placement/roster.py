@@ -54,7 +54,8 @@ def roster(view: View, deployment: Deployment, own: Sequence[Assignment]) -> Ros
     if deployment.spec.exclusive:
         room = wanted - len(taken_places(view, deployment, own))
     open_places = wanted - len(keeps)
-    returns = by[Standing.LOST][:missing]
+    # One that is not ready holds its place in an exclusive deployment as one that is.
+    returns = by[Standing.LOST][: open_places if deployment.spec.exclusive else missing]
     return Roster(
         keeps=tuple(keeps),
         covers=_covers(view, deployment, by[Standing.LEAVES], ready, missing, open_places),

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from lunanexa_core.deployment import Assignment
 from lunanexa_core.ids import NodeId
 from lunanexa_core.placement.standing import EMPTYING
+from lunanexa_core.southbound.controllers import controller_urls
 from lunanexa_core.southbound.documents import DesiredAssignment, DesiredState, Directive
 from lunanexa_core.state import State
 
@@ -36,6 +37,7 @@ def desired_state(state: State, node_id: NodeId, engine_key: Callable[[Assignmen
         ),
         trust=state.trust,
         revoked=tuple(sorted(state.revoked)),
+        controllers=controller_urls(state),
     )
 
 

@@ -49,6 +49,8 @@ class DesiredState:
     """Whom the node trusts from here on; ``None``: as before."""
     revoked: tuple[str, ...] = ()
     """Serials of certificates that count no more."""
+    controllers: tuple[str, ...] = ()
+    """Where controllers of this service answer nodes, ``https://HOST:PORT``; the one that led last is first."""
 
     @property
     def order(self) -> tuple[int, int]:
@@ -59,7 +61,8 @@ class DesiredState:
 class SignedDocument:
     """The bytes as sent, and who signed them. The bytes are verified first and parsed after."""
 
-    payload: bytes
+    payload: bytes = attrs.field(repr=False)
+    """May hold a token or keys of engines."""
     key_id: str
     signature: bytes
 

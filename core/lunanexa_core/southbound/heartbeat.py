@@ -8,6 +8,11 @@ import attrs
 from lunanexa_core.ids import AssignmentId, BootId, NodeId, StartId, is_identifier
 
 HEARTBEAT_SCHEMA: Final = "lunanexa.heartbeat.v1"
+COUNT_MAX: Final = 1 << 40
+"""No count of a report is higher, so that sums over a fleet are numbers that documents can hold."""
+TEXT_MAX: Final = 1_024
+"""Characters of a word of a node's: what changes is a row of the journal. An engine's last lines are none."""
+_PORT_MAX: Final = 65_535
 
 
 class ReplicaState(enum.Enum):
@@ -84,6 +89,27 @@ class ReplicaReport:
     exit: ExitReason | None = None
     readings: EngineReadings = EngineReadings()
 
+    def counts(self, at: str) -> dict[str, int | None]:
+        """All its numbers that count something, by their place below ``at``."""
+        return {
+            f"{at}.generation": self.generation,
+            f"{at}.port": self.port,
+            f"{at}.slots": self.slots,
+            f"{at}.pid": self.pid,
+            f"{at}.restarts": self.restarts,
+            f"{at}.readings.running": self.readings.running,
+            f"{at}.readings.waiting": self.readings.waiting,
+            f"{at}.readings.resident_mib": self.readings.resident_mib,
+            f"{at}.readings.age_ms": self.readings.age_ms,
+        }
+
+    def texts(self, at: str) -> dict[str, str | None]:
+        """All its words that a row of the journal keeps."""
+        found = {f"{at}.host": self.host, f"{at}.served_name": self.served_name}
+        if self.exit is not None:
+            found |= {f"{at}.exit.kind": self.exit.kind, f"{at}.exit.detail": self.exit.detail}
+        return found
+
 
 @attrs.frozen(kw_only=True)
 class RefusedAssignment:
@@ -131,17 +157,27 @@ class Heartbeat:
 
     def fault(self) -> tuple[str, str] | None:
         """The first member that no agent would send, and what it must be. Reading checked the types alone."""
-        counts = {"epoch": self.epoch, "generation": self.generation}
-        counts |= {"trust_version": self.trust_version or 0}
-        counts |= {"available_mib": self.available_mib or 0, "total_mib": self.total_mib or 0}
-        counts |= {"skew_error_ms": self.skew_error_ms or 0}
         names: dict[str, str] = {"boot": self.boot}
+        counts: dict[str, int | None] = {
+            "epoch": self.epoch,
+            "generation": self.generation,
+            "trust_version": self.trust_version,
+            "available_mib": self.available_mib,
+            "total_mib": self.total_mib,
+            "skew_error_ms": self.skew_error_ms,
+        }
+        texts: dict[str, str | None] = {
+            "agent_version": self.agent_version,
+            "document_refusal": self.document_refusal,
+        }
         for place, report in enumerate(self.replicas):
             at = f"replicas[{place}]"
             names |= {f"{at}.assignment": report.assignment, f"{at}.start": report.start}
-            counts |= {f"{at}.generation": report.generation, f"{at}.slots": report.slots}
-            counts |= {f"{at}.restarts": report.restarts}
+            counts |= report.counts(at)
+            texts |= report.texts(at)
         names |= {f"unstarted[{place}].assignment": one.assignment for place, one in enumerate(self.unstarted)}
+        names |= {f"refused[{place}].assignment": one.assignment for place, one in enumerate(self.refused)}
+        texts |= {f"refused[{place}].refusal": one.refusal for place, one in enumerate(self.refused)}
         for field, name in names.items():
             if not is_identifier(name):
                 return field, "has other characters than ASCII letters, digits and -_.: or not 1 to 256 of them"
@@ -149,7 +185,14 @@ class Heartbeat:
             return "sequence", "must be at least 1"
         if self.total_mib is not None and (self.available_mib or 0) > self.total_mib:
             return "available_mib", "must not be above total_mib"
-        return next(((field, "must not be negative") for field, count in counts.items() if count < 0), None)
+        for field, count in counts.items():
+            most = _PORT_MAX if field.endswith(".port") else COUNT_MAX
+            if count is not None and not 0 <= count <= most:
+                return field, f"must be 0 to {most}"
+        for field, text in texts.items():
+            if text is not None and len(text) > TEXT_MAX:
+                return field, f"has more than {TEXT_MAX} characters"
+        return None
 
 
 @attrs.frozen(kw_only=True)

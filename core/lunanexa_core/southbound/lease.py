@@ -22,10 +22,12 @@ class NodeLease:
 
     until_mono_ms: int | None = None
     floor: tuple[int, int] = (0, 0)
+    standing: bool = False
+    """Whether it runs for ever: a node that has no controller is granted none."""
 
     def live(self, now_mono_ms: int) -> bool:
         """Whether it runs."""
-        return self.until_mono_ms is not None and now_mono_ms < self.until_mono_ms
+        return self.standing or (self.until_mono_ms is not None and now_mono_ms < self.until_mono_ms)
 
     def renewed(self, sent_mono_ms: int, lease_ms: int) -> "NodeLease":
         """After an answer to the heartbeat that was sent then. An answer that is late or comes again changes nothing:

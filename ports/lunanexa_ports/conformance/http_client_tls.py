@@ -144,6 +144,21 @@ async def check_wrong_server(bench: TlsBench) -> None:
     assert app.scopes == []
 
 
+async def check_void_certificate(bench: TlsBench) -> None:
+    """A server whose certificate was revoked is nobody, also on a connection that stands; another one of its is good."""
+    app, shown = Seen(), bench.party(SERVER, serial=0xABC)
+    client = bench.make_client(bench.party(CLIENT))
+    async with bench.serve_app(app, shown, demand=True) as served:
+        asked = asked_for(served)
+        assert asked.tls is not None
+        void = attrs.evolve(asked, tls=attrs.evolve(asked.tls, void=frozenset({"abc"})))
+        assert await _ask(client, asked) == b"https"
+        await _unreachable(client, void)
+        other = attrs.evolve(asked, tls=attrs.evolve(asked.tls, void=frozenset({"abd"})))
+        assert await _ask(client, other) == b"https"
+    assert len(app.scopes) == 2
+
+
 async def check_untrusted(bench: TlsBench) -> None:
     """Neither end takes a certificate of an authority that it does not trust, whatever the other trusts."""
     app, stranger = Seen(), bench.party(CLIENT, authority=1)
@@ -273,6 +288,7 @@ async def check_other_authority(bench: TlsBench) -> None:
 HTTP_CLIENT_TLS_CHECKS = (
     check_both_ends_are_known,
     check_wrong_server,
+    check_void_certificate,
     check_untrusted,
     check_times,
     check_demand,

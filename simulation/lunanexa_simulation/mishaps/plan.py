@@ -13,7 +13,7 @@ from lunanexa_simulation.mishaps import KINDS, Hands, Kind
 from lunanexa_simulation.rng import Stream
 from lunanexa_simulation.world import WorldPlan
 
-FAULTS_MS: Final = (10_000, 45_000)
+FAULTS_MS: Final = (8_000, 30_000)
 FIRST_MS: Final = 200
 PACES_MS: Final = (500, 1_500, 4_000)
 """So long it takes from one mishap to the next, about."""

@@ -1,5 +1,6 @@
-"""Three controllers on one journal. The leader dies, is cut off from the journal, and stops; each time another leads
-within the lease, the nodes find it and none is suspected, and what the old one had admitted has one receipt."""
+"""Three controllers on one journal, and nodes that were told of the first alone. The leader is restarted, dies, is cut
+off from the journal, and stops; each time another leads within the lease, the nodes find it and none is suspected, and
+what the old one had admitted has one receipt."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -8,6 +9,7 @@ import trio
 
 from lunanexa_core.events import LivenessChanged
 from lunanexa_core.policy import Policy
+from lunanexa_core.southbound.controllers import controller_url, controller_urls
 from lunanexa_core.workload import WorkloadState
 from lunanexa_simulation.client import Answer, Ending
 from lunanexa_simulation.clock import SimulatedClock
@@ -27,7 +29,7 @@ Answers = Sequence[tuple[Mapping[str, Any], Answer]]
 
 async def main(run: Run) -> None:
     """The scenario."""
-    async with open_world(run, WorldPlan(nodes=2, controllers=3)) as world:
+    async with open_world(run, WorldPlan(nodes=2, controllers=3, controllers_told=1)) as world:
         await world.start()
         await world.start_standbys()
         await world.deploy(replicas=2)
@@ -35,6 +37,7 @@ async def main(run: Run) -> None:
         await served(world, "by the first leader")
         heard = len(changes(world, LivenessChanged))
         await _refused_by_followers(world)
+        await _leader_is_restarted(world)
         await _leader_dies(world)
         await _leader_is_cut_off(world)
         await _leader_stops(world)
@@ -55,6 +58,24 @@ async def _refused_by_followers(world: World) -> None:
         status, refused = await world.operate("GET", "/admin/v1/deployments")
         world.check("and nothing that only a leader knows", status == 503, refused)
     world.turn_clients()
+
+
+async def _leader_is_restarted(world: World) -> None:
+    """The nodes know of nobody else: it sends them on, and then their documents tell of both."""
+    old, engines = world.controller, _engines(world)
+    await old.stop()
+    await world.until("another leads meanwhile", lambda: _leads_instead(world, old), within_ms=1_000)
+    await old.start()
+    world.trace(f"{old.host} follows")
+    world.turn_clients()
+    await _served_on(world, engines, "after a restart")
+    leader = world.controller
+    known = [controller_url(host.node_address) for host in (leader, old)]
+    world.check(
+        "documents tell of both, the leader first",
+        list(controller_urls(leader.kernel.state)) == known,
+        leader.kernel.state.controllers,
+    )
 
 
 async def _leader_dies(world: World) -> None:

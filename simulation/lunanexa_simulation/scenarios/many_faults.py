@@ -12,15 +12,15 @@ import trio
 
 from lunanexa_core.identity.trust import TrustStage
 from lunanexa_core.ids import DeploymentId
-from lunanexa_simulation.client import Client
+from lunanexa_simulation.client import Client, Ending
 from lunanexa_simulation.controller_host import PORT
 from lunanexa_simulation.http_client import SimulatedHttpClient
 from lunanexa_simulation.mishaps import KINDS, Hands
 from lunanexa_simulation.mishaps.field import Field
 from lunanexa_simulation.mishaps.plan import Drawn, MixedPlan, draw_plan
 from lunanexa_simulation.run import Mishap, Run
-from lunanexa_simulation.scenarios.mixed_traffic import Traffic
-from lunanexa_simulation.scenarios.steps import at_rest, served, until_listed
+from lunanexa_simulation.scenarios.mixed_traffic import TOKENS, Traffic
+from lunanexa_simulation.scenarios.steps import at_rest, receipts_of, until_listed
 from lunanexa_simulation.trace import virtual_ms
 from lunanexa_simulation.world import DEPLOYMENT, World, open_world
 
@@ -102,14 +102,32 @@ async def _recovered(world: World, plan: MixedPlan) -> None:
     await world.until("somebody leads", lambda: world.controller.kernel.leading, within_ms=LEADS_MS)
     world.turn_clients()
     await world.until("everything is settled", lambda: not world.kernel.state.open, within_ms=SETTLED_MS)
-    await world.deploy(replicas=plan.replicas)
+    await world.until_told("the deployment is accepted", lambda: _deployed(world, plan), within_ms=LEADS_MS)
     await world.until("every replica is routable again", lambda: _as_asked(world), within_ms=BACK_MS)
     await world.until("nothing is left over", lambda: not world.kernel.state.leaving, within_ms=BACK_MS)
     await world.until("a rotation of trust is over", lambda: _stable(world), within_ms=BACK_MS)
     await until_listed(world, "after all")
-    await served(world, "after all")
+    await _serves(world)
     await at_rest(world, "after all")
     await world.until("all controllers have the same state", lambda: _same(world), within_ms=LEADS_MS)
+
+
+async def _deployed(world: World, plan: MixedPlan) -> bool:
+    """One that another took the lead from says so when it is asked."""
+    world.turn_clients()
+    status, answer = await world.ask_to_deploy(replicas=plan.replicas, slots=plan.world.engine_slots)
+    world.check("an operator is obeyed, or told to come again", status in (200, 503), answer)
+    return status == 200
+
+
+async def _serves(world: World) -> None:
+    """Whole, true and booked."""
+    for stream in (False, True):
+        body = world.prompt("after all", stream=stream, max_tokens=TOKENS)
+        answer = await world.client.chat(body)
+        world.check("served after all", answer.ending is Ending.WHOLE, answer)
+        world.check_answer("the answer after all is the engine's", body, answer)
+        world.check("and has its receipt", len(receipts_of(world, answer.workload)) == 1, answer)
 
 
 def _as_asked(world: World) -> bool:

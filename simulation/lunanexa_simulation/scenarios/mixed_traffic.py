@@ -13,8 +13,10 @@ from lunanexa_simulation.client import Answer, Client, Ending
 from lunanexa_simulation.rng import Stream
 from lunanexa_simulation.world import World
 
-TOKENS: Final = 12
+TOKENS: Final = 8
 SLOW_MS: Final = 1_500
+PAUSE_MS: Final = 1_200
+"""Between two calls of one caller, at most."""
 REFUSALS: Final[Mapping[str, int]] = {
     outcome.value: outcome.row.http_status
     for outcome in (
@@ -54,7 +56,7 @@ class Traffic:
             way = draw.choice((self._ask, self._ask, self._ask, self._leave, self._read_slowly, self._insist))
             client.turn_to(self._host(draw))
             await way(client, body, draw, f"{number}-{count}")
-            await trio.sleep(draw.randint(0, 500) / 1_000)
+            await trio.sleep(draw.randint(0, PAUSE_MS) / 1_000)
 
     def _host(self, draw: Stream) -> str:
         """Mostly who leads, as a load balancer has it."""

@@ -13,6 +13,7 @@ from lunanexa_apps.node.cli.options import (
     data_address_option,
     data_dir_option,
     data_listen_option,
+    policy_option,
     token_file_option,
     told_by,
 )
@@ -32,6 +33,7 @@ from lunanexa_ports.errors import PortError
 @token_file_option(required=False)
 @data_address_option
 @data_listen_option
+@policy_option
 @output_option
 @click.pass_obj
 def check_config_command(
@@ -41,6 +43,7 @@ def check_config_command(
     token_file: str | None,
     data_address: HostPort | str | None,
     data_listen: HostPort | str | None,
+    policy_file: str | None,
     output: str,
 ) -> None:
     """Check settings, files, rights, addresses and ports for `run` with the same options.
@@ -49,7 +52,7 @@ def check_config_command(
     """
     told = told_by(controllers, None, data_address, data_listen)
     file = None if token_file is None else tools.token_file(token_file)
-    findings = _looked(tools, lambda: _check(tools, data_dir, told, file))
+    findings = [*_looked(tools, lambda: _check(tools, data_dir, told, file)), _policy(tools, policy_file)]
     _show(findings, output)
     raise SystemExit(EXIT_CONFIG if any_problem(findings) else 0)
 
@@ -65,6 +68,7 @@ async def _check(tools: NodeTools, data_dir: str, told: Told, file: TokenFile | 
 @data_dir_option
 @controller_option(required=False)
 @data_listen_option
+@policy_option
 @output_option
 @click.pass_obj
 def doctor_command(
@@ -72,6 +76,7 @@ def doctor_command(
     data_dir: str,
     controllers: tuple[EngineAddress, ...],
     data_listen: HostPort | str | None,
+    policy_file: str | None,
     output: str,
 ) -> None:
     """Look at all that this node needs, one step after another, and tell why what is not well isn't.
@@ -79,7 +84,7 @@ def doctor_command(
     May be asked while the agent runs. Exit status 1: there is a problem.
     """
     told = told_by(controllers, None, None, data_listen)
-    findings = _looked(tools, lambda: _examine(tools, data_dir, told))
+    findings = [*_looked(tools, lambda: _examine(tools, data_dir, told)), _policy(tools, policy_file)]
     _show(findings, output)
     raise SystemExit(1 if any_problem(findings) else 0)
 
@@ -94,6 +99,13 @@ def _looked(tools: NodeTools, look: Callable[[], Awaitable[list[Finding]]]) -> l
         return tools.run(look)
     except PortError as error:
         return [problem("data directory", str(error), "mend what it names; the other steps need it")]
+
+
+def _policy(tools: NodeTools, path: str | None) -> Finding:
+    try:
+        return tools.read_policy(path).describe()
+    except PortError as error:
+        return problem("policy", str(error), "mend what it names; the agent does not start with it")
 
 
 def _show(findings: Sequence[Finding], output: str) -> None:

@@ -6,6 +6,7 @@ import click
 
 from lunanexa_apps.cli.options import JSON, output_option
 from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, EXIT_UNAVAILABLE, fail
+from lunanexa_apps.node.air_gap.identity import refuse_air_gapped
 from lunanexa_apps.node.cli.options import (
     EXIT_TRY_AGAIN,
     controller_option,
@@ -74,6 +75,7 @@ async def _enrol(
     tools: NodeTools, data_dir: str, told: Told, token_file: TokenFile | None
 ) -> NodeIdentity | NotEnrolled | Misfit:
     async with tools.open_ports(data_dir) as ports:
+        await refuse_air_gapped(ports.store)
         plan = plan_agent(told, await read_identity(ports.store), tools.address_towards)
         if isinstance(plan, Misfit):
             return plan

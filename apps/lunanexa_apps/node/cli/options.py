@@ -7,12 +7,14 @@ import click
 
 from lunanexa_apps.cli.tools import EXIT_CONFIG, fail
 from lunanexa_apps.node.cli.tools import NodeTools
-from lunanexa_apps.node.identity import parse_controller_url
 from lunanexa_apps.node.plan import DATA_PORT, Told
+from lunanexa_apps.node.policy_file import DEFAULT_PLACE
 from lunanexa_apps.node.token_file import TokenFile
 from lunanexa_apps.setting_kinds import Address, HostPort, NotOfThisKind
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.identity.token import EnrolmentToken
+from lunanexa_core.nodes.policy import NodePolicy
+from lunanexa_core.southbound.controllers import parse_controller_url
 from lunanexa_ports.errors import PortError, PortFault
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -73,6 +75,11 @@ def token_file_option(*, required: bool) -> Callable[[F], F]:
     return click.option("--token-file", required=required, metavar="FILE", help=text)
 
 
+def policy_option(function: F) -> F:
+    text = f"What this machine's owner lets be run here (TOML). By default {DEFAULT_PLACE}, where there is one."
+    return click.option("--policy", "policy_file", metavar="FILE", help=text)(function)
+
+
 def data_address_option(function: F) -> F:
     text = (
         "Where gateways shall reach this node's data listener, or none: engines are then reached by a controller on"
@@ -126,6 +133,14 @@ def read_token(tools: NodeTools, path: str | None, *, required: bool) -> tuple[T
         hint = "have one minted where the controller is: lunanexa node token NAME --out FILE"
         fail(f"--token-file: there is no file {file.place}", hint=hint, exit_code=EXIT_CONFIG)
     return file, token
+
+
+def read_policy(tools: NodeTools, path: str | None) -> NodePolicy:
+    """The owner's rules; ends the program for a file that can't be gone by."""
+    try:
+        return tools.read_policy(path).rules
+    except PortError as error:
+        fail(f"--policy: {error}", exit_code=EXIT_CONFIG)
 
 
 def status_of(error: PortError) -> int:

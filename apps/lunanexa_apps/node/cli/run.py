@@ -8,17 +8,21 @@ from lunanexa_apps.cli.options import JSON, output_option
 from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, EXIT_UNAVAILABLE, fail
 from lunanexa_apps.codec import unstructure
 from lunanexa_apps.daemon import leaves
+from lunanexa_apps.node.air_gap.identity import refuse_air_gapped
 from lunanexa_apps.node.cli.options import (
     controller_option,
     data_address_option,
     data_dir_option,
     data_listen_option,
     logging_options,
+    policy_option,
+    read_policy,
     read_token,
     token_file_option,
     told_by,
 )
 from lunanexa_apps.node.cli.tools import NodeTools, RunOrder, admission_of
+from lunanexa_apps.node.cli.whom import air_gap_places
 from lunanexa_apps.node.identity import read_identity
 from lunanexa_apps.node.once import Round, run_node_once
 from lunanexa_apps.node.plan import Misfit, plan_agent
@@ -37,6 +41,10 @@ ROUND_S = 120
 @token_file_option(required=False)
 @data_address_option
 @data_listen_option
+@policy_option
+@click.option("--air-gapped", is_flag=True, help="Follow the bundles in --inbox and no controller; see `init`.")
+@click.option("--inbox", metavar="DIR", help="Of --air-gapped: where bundles are brought.")
+@click.option("--outbox", metavar="DIR", help="Of --air-gapped: where reports are fetched.")
 @click.option("--once", is_flag=True, help="One round: report, take the newest document, make it true, go.")
 @click.option(
     "--timeout", "limit_s", type=click.IntRange(1), default=ROUND_S, metavar="S", help=f"Of --once: default {ROUND_S}."
@@ -58,6 +66,10 @@ def command(
     token_file: str | None,
     data_address: HostPort | str | None,
     data_listen: HostPort | str | None,
+    policy_file: str | None,
+    air_gapped: bool,
+    inbox: str | None,
+    outbox: str | None,
     once: bool,
     limit_s: int,
     heartbeat_ms: int,
@@ -71,13 +83,19 @@ def command(
     then ends the agent; the second leaves out drain and grace. Engines outlive an agent that is killed, and one round.
     """
     file, token = read_token(tools, token_file, required=False)
+    told = told_by(controllers, token, data_address, data_listen)
+    air_gap = air_gap_places(tools, policy_file, told, air_gapped=air_gapped, inbox=inbox, outbox=outbox)
+    if air_gap is not None and once:
+        raise click.UsageError("--once is not for --air-gapped.")
     order = RunOrder(
         data_dir=data_dir,
-        told=told_by(controllers, token, data_address, data_listen),
+        told=told,
         token_file=file,
+        policy=read_policy(tools, policy_file),
         heartbeat_ms=heartbeat_ms,
         log_format=log_format,
         verbose=verbose,
+        air_gap=air_gap,
     )
     raise SystemExit(_run_once(tools, order, limit_s, output) if once else tools.serve(order))
 
@@ -114,6 +132,7 @@ def _run_once(tools: NodeTools, order: RunOrder, limit_s: int, output: str) -> i
 
 async def _round(tools: NodeTools, order: RunOrder, limit_s: int) -> Round | Misfit:
     async with tools.open_ports(order.data_dir) as ports:
+        await refuse_air_gapped(ports.store)
         plan = plan_agent(order.told, await read_identity(ports.store), tools.address_towards)
         if isinstance(plan, Misfit):
             return plan
@@ -122,6 +141,7 @@ async def _round(tools: NodeTools, order: RunOrder, limit_s: int) -> Round | Mis
             version=tools.version,
             controllers=plan.controllers,
             working_directory=order.data_dir,
+            policy=order.policy,
             heartbeat_ms=order.heartbeat_ms,
         )
         admission = admission_of(order.told, order.token_file, plan.data_address)
