@@ -158,9 +158,7 @@ async def test_silent_clients_push_out_each_other(tmp_path: Path) -> None:
 
 @both
 @pytest.mark.parametrize("known", [False, True], ids=["strangers", "one party"])
-async def test_who_holds_connections_takes_the_place_of_nobody_else(
-    serve: Serve, known: bool, tmp_path: Path
-) -> None:
+async def test_who_holds_connections_takes_the_place_of_nobody_else(serve: Serve, known: bool, tmp_path: Path) -> None:
     """Neither strangers together, nor one certificate, be it of the same name: with bodies that never end."""
     fleet = fleet_in(tmp_path)
     own, shown, hostile = party(fleet, CLIENT), party(fleet, SERVER), fleet.party(CLIENT, serial=2)
@@ -169,10 +167,14 @@ async def test_who_holds_connections_takes_the_place_of_nobody_else(
     async with served_tls(serve, app, shown, limits, demand=False) as server:
         under = Siege(own, server)
         context = hostile.client_context(anonymous=not known, verified=True)
-        held = []
+        held, standing = [], await under.shake()
+        await standing.send_all(PLAIN)
+        assert b"1 0" in await standing.receive_some()
         for _ in range(12):
             held.append(await under.shake(context))
             await held[-1].send_all(HEAD + b"content-length: 10\r\n\r\nslow")
+        await standing.send_all(PLAIN)
+        assert b"1 0" in await standing.receive_some(), "it stood longer than all of them"
         await under.check_serves()
         for cut in held[:8]:
             with suppress(trio.BrokenResourceError):

@@ -327,6 +327,7 @@ async def fleet(
     answers: SimulatedDisk | None = None,
     answers_bytes: int = 1 << 20,
     disk: SimulatedDisk | None = None,
+    keys_of: "Fleet | None" = None,
     seed: int = 1,
     replays: bool = True,
 ) -> AsyncIterator[Fleet]:
@@ -336,8 +337,8 @@ async def fleet(
     replicas = engines or (reference(),)
     clock, metrics, streams = SimulatedClock(), SimulatedMetrics(), Streams(seed)
     answers, disk = answers or SimulatedDisk(), disk or SimulatedDisk()
-    keyring = SimulatedKeyring()
-    fleet_keys = SimulatedFleetKeys(keyring, streams.stream("fleet keys"))
+    keyring = SimulatedKeyring() if keys_of is None else keys_of.keyring
+    fleet_keys = SimulatedFleetKeys(keyring, streams.stream("fleet keys")) if keys_of is None else keys_of.fleet_keys
     first = begin_with(begin(keys=(key or api_key(), *more_keys)), fleet_keys)
     async with _kernel(disk, clock, policy or PATIENT, first, replays) as kernel, trio.open_nursery() as world:
         dispatch = KernelDispatch(kernel, SECRET)
@@ -414,7 +415,11 @@ async def _deploy(kernel: Kernel, count: int, driver: str, slots: int) -> None:
     if driver == "llama_cpp":
         changes["model_path"] = "/models/tiny.gguf"
     commands: list[Command] = [
-        *(command for node in NODES for command in joining(node, certificate=certificate(issued=kernel.now()))),
+        *(
+            command
+            for node in NODES
+            for command in joining(node, again=True, certificate=certificate(issued=kernel.now()))
+        ),
         ApplyDeployment(spec=spec(engine=engine_spec(**changes), replicas=count)),
         *(Reconcile((assignment,)) for assignment in ASSIGNMENTS[:count]),
     ]

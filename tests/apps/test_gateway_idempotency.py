@@ -289,7 +289,7 @@ async def test_a_restart_forgets_neither_keys_nor_answers(autojump_clock: MockCl
         await world.kernel.ask(OpenSession(SessionId("ses_2")), "test")
         cut = request(99, session=SessionId("ses_2"), idempotency=secret_digest("cut"), binding=secret_digest("body"))
         await world.dispatch.admit(cut)
-    async with fleet(autojump_clock, engine, disk=disk, answers=answers, seed=2) as world:
+    async with fleet(autojump_clock, engine, disk=disk, answers=answers, keys_of=world, seed=2) as world:
         again = await world.ask(CHAT, headers=KEPT)
         assert (again.status, again.body) == (200, first.body)
         assert again.headers["x-lunanexa-replayed"] == "true"

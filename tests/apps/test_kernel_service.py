@@ -30,6 +30,7 @@ from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.workload import LedgerReceipt, Settlement, Usage
 from lunanexa_ports.dispatch import Admitted, Grant, Repeated
 from lunanexa_ports.errors import PortFault
+from lunanexa_ports.http_client import TlsPeer
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.journal import SimulatedJournal
@@ -42,6 +43,7 @@ from tests.core.builders import (
     START,
     api_key,
     begin,
+    certificate,
     heartbeat,
     joining,
     report,
@@ -103,6 +105,26 @@ async def test_a_request_is_admitted_granted_and_settled() -> None:
         cards = await dispatch.models(secret_digest(SECRET))
         assert not isinstance(cards, Refusal)
         assert [card.alias for card in cards] == ["tiny"]
+
+
+async def test_a_grant_names_the_node_and_which_of_its_certificates_count_no_more() -> None:
+    """Another machine had the name before, and may answer at the address with what it has."""
+    async with kernel_on(SimulatedDisk()) as kernel:
+        first, second = (certificate(number, issued=kernel.now()) for number in (1, 2))
+        address = "10.0.0.2:8500"
+        await kernel.ask(joining()[0], "test")
+        await kernel.ask(joining(certificate=first, data_address=address)[1], "test")
+        later = joining(again=True, token="tok_2", public_key="bb" * 32, certificate=second, data_address=address)
+        for command in (*later, *FLEET[2:]):
+            await kernel.ask(command, "test")
+        dispatch = KernelDispatch(kernel, SECRET)
+        assert isinstance(await dispatch.admit(request()), Admitted)
+        async with dispatch.watch(request().workload) as watch:
+            grant = await watch.next()
+        assert isinstance(grant, Grant)
+        identity = "lunanexa://cl_1/node/node-1"
+        assert grant.tls == TlsPeer(identity=identity, server_name=START, void=frozenset({"1"}))
+        assert (grant.host, grant.port) == ("10.0.0.2", 8500)
 
 
 async def test_requests_do_not_bother_those_who_wait_for_the_fleet() -> None:

@@ -170,7 +170,7 @@ async def test_the_configuration_is_checked_without_asking_anybody(clock: MockCl
         files.replace("token", b"lnxnode1_nonsense")
         assert "holds no enrolment token" in problems(await checked(named))["--token-file"]
         assert world.token is not None
-        files.replace("token", world.token.line().encode())
+        files.replace("token", attrs.evolve(world.token, loopback=False).line().encode())
         found = await checked(named)
         assert not problems(found)
         assert (found["node"].found, found["data address"].found) == (NODE, "10.0.0.7:8410")

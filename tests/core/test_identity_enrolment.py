@@ -1,5 +1,7 @@
 """Tokens and certificates of nodes: who is let in, once, and who has a certificate renewed."""
 
+from typing import Any
+
 import attrs
 import pytest
 from hypothesis import given, settings
@@ -7,18 +9,20 @@ from hypothesis import strategies as st
 
 from lunanexa_core import events
 from lunanexa_core.commands import Command, EnrolNode, MintToken, RenewCertificate, RevokeNode, SetDirective
+from lunanexa_core.contract.trust import TokenMinted
 from lunanexa_core.events import Event, Liveness, NodeCertified
 from lunanexa_core.identity.certificate import HELD_MAX, RENEW_EVERY_MS, VALID_MS, NodeCertificate
 from lunanexa_core.identity.checks import NOT_ENROLLED
 from lunanexa_core.identity.enrol import BAD_TOKEN, REPEAT_MS, VERSION_MAX
 from lunanexa_core.identity.renew import TOO_LATE
-from lunanexa_core.identity.token import TOKEN_MS, TOKENS_MAX
+from lunanexa_core.identity.token import TOKEN_MS, TOKENS_MAX, EnrolmentToken
 from lunanexa_core.ids import NodeId
 from lunanexa_core.kernel.apply import apply
 from lunanexa_core.kernel.decide import Decision, Done, decide
 from lunanexa_core.nodes.directive import RETIRED
 from lunanexa_core.outcomes import Outcome, Refusal
-from lunanexa_core.southbound.documents import Directive
+from lunanexa_core.southbound.documents import Directive, SignedDocument
+from lunanexa_core.southbound.enrolment import Enrolment
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant
 from tests.core.builders import (
@@ -109,14 +113,15 @@ def test_by_its_used_token_a_node_undoes_nothing_that_an_operator_said(said: Dir
         ({"public_key": " " * 9_000 + "aa" * 32}, "public_key"),
     ],
 )
-def test_what_a_node_says_of_itself_is_short_where_the_journal_keeps_it(changes: dict[str, str], param: str) -> None:
+def test_what_a_node_says_of_itself_is_short_where_the_journal_keeps_it(changes: dict[str, Any], param: str) -> None:
     state = led()
-    mint, enrol = joining(**changes)
+    mint, enrol = joining()
     ask(state, mint)
-    assert refused(ask(state, enrol)).param == param
+    tried = attrs.evolve(enrol, **changes)
+    assert refused(ask(state, tried)).param == param
     if param == "agent_version":
         now = after(RENEW_EVERY_MS)
-        assert refused(ask(enrolled(), attrs.evolve(renewal(2, now), **changes), now)).param == param
+        assert refused(ask(enrolled(), renewal(2, now, **changes), now)).param == param
 
 
 def test_a_renewal_on_its_way_is_nothing_to_who_took_the_name_meanwhile() -> None:
@@ -134,7 +139,7 @@ def test_a_renewal_on_its_way_is_nothing_to_who_took_the_name_meanwhile() -> Non
     node=st.sampled_from([NODE, OTHER]),
     token=st.sampled_from(["tok_node-1", "tok_other", ""]),
     digest=st.sampled_from(["right", "00" * 32, ""]),
-    late_ms=st.sampled_from([0, 1, TOKEN_MS - 1, TOKEN_MS, TOKEN_MS + 1, DAY_MS]),
+    late_ms=st.sampled_from([0, 1, REPEAT_MS, TOKEN_MS - 1, TOKEN_MS, TOKEN_MS + 1, DAY_MS]),
     key=st.sampled_from(["aa" * 32, "bb" * 32]),
     used=st.booleans(),
 )
@@ -156,7 +161,9 @@ def test_only_the_right_secret_in_time_for_the_right_node(
     )
     decision = ask(state, tried, after(late_ms))
     good = node == NODE and token == mint.token and digest == "right" and late_ms < TOKEN_MS
-    if good and (not used or key == enrol.public_key):
+    if good and used and key == enrol.public_key and late_ms < REPEAT_MS:
+        assert refused(decision).outcome is Outcome.RATE_LIMITED
+    elif good and (not used or key == enrol.public_key):
         assert decision.answer == Done()
         assert state.nodes[NODE].public_key == key
     else:
@@ -381,3 +388,15 @@ def test_documents_of_one_generation_have_one_content(steps: list[tuple[str, Nod
             assert seen.setdefault((name, one.generation), content) == content
         held = {one.serial for node_ in state.nodes.values() for one in node_.certificates}
         assert not held & set(state.revoked)
+
+
+def test_no_token_is_told_by_what_is_written_of_a_value() -> None:
+    secret = "a secret that nobody is told"
+    minted = TokenMinted(node=NODE, token="tok_1", line=secret, expires_in_ms=1, node_url=None)
+    document = SignedDocument(payload=secret.encode(), key_id="k", signature=b"")
+    enrolment = Enrolment(
+        node=NODE, public_key="aa" * 32, agent_version="1", token="tok_1", secret=secret, certificate_request="00"
+    )
+    token = EnrolmentToken(node=NODE, token="tok_1", secret=secret, authority="f1" * 32)
+    for value in (minted, document, enrolment, token):
+        assert secret not in repr(value)

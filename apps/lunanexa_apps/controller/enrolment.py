@@ -122,9 +122,7 @@ class NodeAdmission:
             return BAD_CHALLENGE
         return await self._renew(node, known.public_key, asked, by_challenge=by_challenge)
 
-    async def _renew(
-        self, node: NodeId, public_key: str, asked: Renewal, *, by_challenge: bool
-    ) -> bytes | Refusal:
+    async def _renew(self, node: NodeId, public_key: str, asked: Renewal, *, by_challenge: bool) -> bytes | Refusal:
         kernel, trust = self._kernel, self._kernel.state.trust
         if trust is None:
             return STORE_DOWN

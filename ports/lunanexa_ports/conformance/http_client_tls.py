@@ -145,7 +145,7 @@ async def check_wrong_server(bench: TlsBench) -> None:
 
 
 async def check_void_certificate(bench: TlsBench) -> None:
-    """A server whose certificate was revoked is nobody, also on a connection that stands; another one of its is good."""
+    """A server whose certificate was revoked is nobody, also where a connection stands; another of its is good."""
     app, shown = Seen(), bench.party(SERVER, serial=0xABC)
     client = bench.make_client(bench.party(CLIENT))
     async with bench.serve_app(app, shown, demand=True) as served:

@@ -120,7 +120,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         ),
         Scenario(
             name="leadership",
-            summary="three controllers; the leader dies, is cut off, stops; another leads, the nodes find it",
+            summary="three controllers, nodes told of one; the leader dies, is cut off, stops; they find the next",
             main=leadership.main,
         ),
         Scenario(
