@@ -13,7 +13,6 @@ PLANNED: Final = tuple(
         ("artifact-corrupt", "an artifact arrives slowly, cut and changed; nothing of it is run", "the artifact store"),
         ("scene-switch", "a switch of scene that fails at each of its steps", "scenes"),
         ("floor-breach", "a deployment falls below its floor of replicas, and is brought back", "floors of replicas"),
-        ("air-gapped", "a bundle goes into a fleet without a network and a report comes out", "offline bundles"),
         ("device-lost", "an accelerator is lost, or does not say what memory it has", "accelerators in placement"),
         ("tenant-quota", "budgets of tenants are used up, refilled and never passed", "budgets of tenants"),
         ("schema-upgrade", "a store of the last released schema is taken up under traffic", "a simulated schema"),

@@ -122,7 +122,7 @@ async def doored(engine: Engine, limits: DataDoorLimits | None = None) -> AsyncI
             stream.socket.close()
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, serve_engine, [behind])
+        await nursery.start(trio.serve_listeners, serve_engine, [behind])
         await nursery.start(serve_data_door, listeners, machine.door, found.node, limits)
         with trio.fail_after(20):
             yield found

@@ -121,6 +121,8 @@ async def test_what_runs_is_stopped_when_the_next_agent_finds_that_it_may_not(cl
         world.controller.desire(assignment(), assignment("as_2"))
         await world.controller.until_state(ReplicaState.READY)
         await world.controller.until_state(ReplicaState.READY, "as_2")
+        before = world.controller.report()
+        assert before is not None
         first.kill()
         await first.ended.wait()
         assert len(world.host.living()) == 2
@@ -132,7 +134,7 @@ async def test_what_runs_is_stopped_when_the_next_agent_finds_that_it_may_not(cl
         report = world.controller.report()
         assert report is not None
         assert report.state is ReplicaState.READY
-        assert report.start == world.engine.started[0].start
+        assert report.start == before.start
 
 
 async def test_what_runs_and_may_not_is_stopped_without_a_controller_too(clock: MockClock) -> None:

@@ -15,8 +15,8 @@ from lunanexa_simulation.world import World, WorldPlan, open_world
 POLICY = Policy()
 SLOW_MS = max(POLICY.session_lease_ms, POLICY.node_lease_ms) + STALL_MS
 PLAN = WorldPlan(policy=POLICY, doors=False, engine_arguments=("--ttft-ms", "32", "--itl-ms", "300"))
-"""Streams outlast the slow append by far: 64 tokens, 300 ms each. A data listener would cut them: its node's lease lapses
-while nobody may answer it."""
+"""Streams outlast the slow append by far: 64 tokens, 300 ms each. A data listener would cut them, for its
+node's lease lapses while nobody may answer it."""
 
 
 def verdicts(world: World) -> int:

@@ -22,7 +22,7 @@ from lunanexa_simulation.scenarios import SCENARIOS
 from lunanexa_simulation.verdicts import Verdict
 
 MIXED = SCENARIOS["many-faults"]
-SEEDS = 200
+SEEDS = 60
 EACH = 10
 
 

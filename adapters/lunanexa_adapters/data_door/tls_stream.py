@@ -36,17 +36,18 @@ class TlsServerStream:
 
     async def do_handshake(self) -> None:
         """Raises ``BrokenResourceError`` with the reason."""
-        flight = b""
+        flight, failure = b"", None
         try:
             while not self._shaken():
                 await self._flush()
                 data = await self._feed()
                 flight += data[: HELLO_BYTES_MAX - len(flight)]
-            await self._flush()
         except ssl.SSLError as error:
+            failure = error
             self.problem = (error.reason or type(error).__name__).lower()
-            await self._flush()  # the alert: the other end shall know why
-            raise trio.BrokenResourceError(self.problem) from error
+        await self._flush()  # also the alert: the other end shall know why
+        if failure is not None:
+            raise trio.BrokenResourceError(self.problem) from failure
         self.server_name = server_name_of(flight)
 
     async def receive(self) -> bytes:

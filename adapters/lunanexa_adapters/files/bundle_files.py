@@ -6,6 +6,7 @@ not read by a node.
 
 import base64
 import binascii
+import errno
 import hashlib
 import os
 import shutil
@@ -63,8 +64,13 @@ def read_bundle(folder: Path) -> SignedDocument | ValueError | None:
 def open_regular(path: Path) -> int:
     """A descriptor for reading a regular file that no link leads to. Raises ``OSError``, and ``ValueError`` for
     anything else than such a file."""
-    # Not to wait for the writer of a named pipe.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    try:
+        # Not to wait for the writer of a named pipe.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ValueError(f"{path} is a link") from error
+        raise
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
     os.close(descriptor)

@@ -1,7 +1,6 @@
 """Inbox and outbox as directories, for instance on a medium that is plugged in."""
 
 import contextlib
-import errno
 import hashlib
 import os
 import tempfile
@@ -75,10 +74,9 @@ class DirectoryInbox(Inbox):
     def _read(self, name: str) -> SignedDocument | BundleRefusal | None:
         try:
             found = read_bundle(self._inbox / name)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                return BundleRefusal.NOT_READABLE
-            raise _unavailable(self._inbox / name, error) from error
+        except OSError:
+            # One damaged folder of a medium must not keep the others out.
+            return BundleRefusal.NOT_READABLE
         return BundleRefusal.NOT_READABLE if isinstance(found, ValueError) else found
 
     def _take(self, name: str, blob: Blob) -> BundleRefusal | None:
@@ -89,12 +87,10 @@ class DirectoryInbox(Inbox):
                 return None
         try:
             source = open_regular(self._inbox / name / blob_path(blob.sha256))
-        except (FileNotFoundError, NotADirectoryError):
-            return BundleRefusal.BLOB_MISSING
         except ValueError:
             return BundleRefusal.BLOB_CHANGED
-        except OSError as error:
-            raise _unavailable(self._inbox / name, error) from error
+        except OSError:
+            return BundleRefusal.BLOB_MISSING
         with open(source, "rb") as file, _port_errors(folder):
             if os.fstat(file.fileno()).st_size != blob.size_bytes:
                 return BundleRefusal.BLOB_CHANGED
@@ -181,7 +177,7 @@ def _copy(source: int, place: Path, blob: Blob) -> BundleRefusal | None:
     descriptor, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{blob.sha256}.", suffix=_PARTS)
     try:
         with open(descriptor, "wb") as file:
-            while left and (piece := os.read(source, min(left, PIECE_BYTES))):
+            while left and (piece := _piece(source, min(left, PIECE_BYTES))):
                 digest.update(piece)
                 file.write(piece)
                 left -= len(piece)
@@ -196,6 +192,14 @@ def _copy(source: int, place: Path, blob: Blob) -> BundleRefusal | None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
     return None
+
+
+def _piece(source: int, most_bytes: int) -> bytes:
+    """Nothing, where the medium is damaged."""
+    try:
+        return os.read(source, most_bytes)
+    except OSError:
+        return b""
 
 
 @contextlib.contextmanager

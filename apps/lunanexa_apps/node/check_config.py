@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import attrs
 
+from lunanexa_apps.node.air_gap.identity import read_air_gapped
 from lunanexa_apps.node.findings import Finding, note, problem
 from lunanexa_apps.node.folder import NodeFolder
 from lunanexa_apps.node.identity import NodeIdentity, read_identity
@@ -29,6 +30,9 @@ async def check_config(
     findings = [folder.describe()]
     identity: NodeIdentity | None = None
     try:
+        gap = None if folder.store is None else await read_air_gapped(folder.store)
+        if gap is not None:
+            return [*findings, gap.describe()]
         identity = None if folder.store is None else await read_identity(folder.store)
         findings.append(_enrolment(identity))
     except PortError as error:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import attrs
 import trio
 
+from lunanexa_apps.node.air_gap.identity import read_air_gapped
 from lunanexa_apps.node.control import ControlChannel, ControlRefusal
 from lunanexa_apps.node.findings import Finding, note, problem
 from lunanexa_apps.node.folder import NodeFolder
@@ -46,6 +47,9 @@ async def examine(folder: NodeFolder, told: Told, with_: Instruments, version: s
     findings = [_clock(folder, with_.clock), _memory(with_.memory), _devices(with_.find_devices())]
     findings += [_disk(folder), folder.describe()]
     try:
+        gap = None if folder.store is None else await read_air_gapped(folder.store)
+        if gap is not None:
+            return [*findings, gap.describe()]
         identity = None if folder.store is None else await read_identity(folder.store)
     except PortError as error:
         return [*findings, problem("enrolment", str(error), "see what it names")]

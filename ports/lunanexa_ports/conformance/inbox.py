@@ -154,7 +154,7 @@ async def check_a_broken_place_says_so(media: Media) -> None:
 
 async def _fails(use: Callable[[], Awaitable[object]]) -> bool:
     try:
-        await use()
+        _ = await use()
     except PortError:
         return True
     return False

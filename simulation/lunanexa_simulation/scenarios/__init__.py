@@ -8,6 +8,7 @@ import attrs
 from lunanexa_simulation.run import Manner, Run, RunResult, run_simulated
 from lunanexa_simulation.scenarios import (
     agent_kill,
+    air_gapped,
     cancellation,
     clocks,
     data_door,
@@ -167,6 +168,11 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             name="trust-rotation",
             summary="authority and signing key are exchanged under calls; a node is away; the old keys go",
             main=trust_rotation.main,
+        ),
+        Scenario(
+            name="air-gapped",
+            summary="bundles and reports carried by hand; an agent killed at any moment, forged media, a lost store",
+            main=air_gapped.main,
         ),
         Scenario(
             name="many-faults",

@@ -5,6 +5,7 @@ from typing import Final
 import attrs
 
 from lunanexa_apps.codec import CodecError, decode, encode
+from lunanexa_apps.node.findings import Finding
 from lunanexa_apps.node.identity import read_identity
 from lunanexa_core.ids import NodeId
 from lunanexa_ports.errors import PortFault
@@ -22,6 +23,10 @@ class AirGapped:
     """Which node it is; its cluster comes with the first bundle."""
 
     node: NodeId
+
+    def describe(self) -> Finding:
+        """As a step of a look at the node, in the place of enrolment, controllers and data listener."""
+        return Finding(step="air gap", found=f"node {self.node}: it follows bundles, and no controller")
 
 
 async def read_air_gapped(store: NodeStore) -> AirGapped | None:
