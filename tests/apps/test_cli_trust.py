@@ -138,12 +138,11 @@ def test_where_a_node_enrols_is_told_as_far_as_it_is_known(url: str | None, told
 
 
 def test_a_node_that_is_enrolled_is_not_let_in_twice_by_mistake() -> None:
-    known = refuse(
-        Outcome.STALE_GENERATION, "This node is enrolled, or was; a token must say that it shall enrol again."
-    )
+    message = "This node is enrolled, or was; ask for the token with `again` (lunanexa node token NAME --again)."
+    known = refuse(Outcome.STALE_GENERATION, message)
     result = ask(node.command, "token", "spark-2", server=known)
     assert result.exit_code == 65
-    assert "enrol again" in result.stderr
+    assert message in result.stderr
     assert ask(node.command, "token", "a b").exit_code == 2
 
 

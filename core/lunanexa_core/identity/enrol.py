@@ -69,7 +69,7 @@ def mint_token(state: State, command: MintToken, now: Instant) -> EnrolmentToken
     if is_known(state.nodes.get(command.node)) and not command.again:
         return Refusal(
             outcome=Outcome.STALE_GENERATION,
-            message="This node is enrolled, or was; a token must say that it shall enrol again.",
+            message="This node is enrolled, or was; ask for the token with `again` (lunanexa node token NAME --again).",
             param="again",
         )
     good = {one.node for one in state.tokens.values() if now.wall_ms < one.expires_wall_ms}
