@@ -5,8 +5,9 @@ counted how often each was asked.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Final, TypeAlias, TypeVar
 
 import attrs
 
@@ -24,10 +25,13 @@ from lunanexa_ports.errors import PortFault
 from lunanexa_simulation.sight import Sight
 from lunanexa_simulation.verdicts import SafetyBroken
 
+T = TypeVar("T")
 Invariant: TypeAlias = Callable[[Sight], str | None]
 
 ATTEMPTS_MAX: Final = 2
 _ROUNDING_MS: Final = 2
+_TABLES: Final = [field.name for field in attrs.fields(State) if isinstance(getattr(State(), field.name), dict)]
+_LIKENED_MAX: Final = 64
 _NOTICED_MS: Final = 60
 """So late a lapse is noticed on a machine whose clock runs fast: its timers don't."""
 
@@ -56,13 +60,13 @@ def counters_add_up(sight: Sight) -> str | None:
     if sight.kernel is None:
         return None
     state, observed = sight.kernel.state, sight.kernel.observed
-    if state.open_of_key != Counter(workload.key for workload in state.open.values()):
+    if not _counted(state.open_of_key, [workload.key for workload in state.open.values()]):
         return f"open_of_key is {state.open_of_key}"
-    if state.open_of_deployment != Counter(workload.deployment for workload in state.open.values()):
+    if not _counted(state.open_of_deployment, [workload.deployment for workload in state.open.values()]):
         return f"open_of_deployment is {state.open_of_deployment}"
-    if observed.slots_held != Counter(held.start for held in observed.held.values()):
+    if not _counted(observed.slots_held, [held.start for held in observed.held.values()]):
         return f"slots_held is {observed.slots_held}"
-    waiting = [workload for queue in observed.queues.values() for workload in queue.waiters]
+    waiting = [workload for queue in observed.queues.values() if queue for workload in queue.waiters]
     if len(set(waiting)) < len(waiting) or observed.held.keys() & set(waiting):
         return "a workload stands in two places"
     for name, workloads in (("held", observed.held), ("queued", waiting), ("timed", observed.admitted_mono_ms)):
@@ -70,6 +74,10 @@ def counters_add_up(sight: Sight) -> str | None:
         if stale:
             return f"{sorted(stale)} are {name} and not open"
     return _windows_add_up(sight, sight.kernel) or _within_bounds(sight.kernel)
+
+
+def _counted(told: Mapping[T, int], one_by_one: Sequence[T]) -> bool:
+    return told == Counter(one_by_one) if one_by_one else not told
 
 
 def _windows_add_up(sight: Sight, kernel: Kernel) -> str | None:
@@ -162,15 +170,18 @@ def shadow_equals_live(sight: Sight) -> str | None:
         return None
     shadow, live = sight.shadow.replay.state, sight.kernel.state
     difference = _difference(shadow, live)
-    if difference is None:
-        # What is equal and frozen may as well be the same: the next comparison of all receipts is a look at each.
-        for workload in reversed(live.receipts):
-            if shadow.receipts[workload] is live.receipts[workload]:
-                break
-            shadow.receipts[workload] = live.receipts[workload]
-            if workload in live.places:
-                shadow.places[workload] = live.places[workload]
+    if difference is None and sight.likened != sight.shadow.sequence:
+        # What is equal and frozen may as well be the same: the next comparison is a look at each and no more.
+        sight.likened = sight.shadow.sequence
+        for table in _TABLES:
+            _liken(getattr(shadow, table), getattr(live, table))
     return difference
+
+
+def _liken(shadow: dict[object, object], live: Mapping[object, object]) -> None:
+    """Of a long table the newest: the others were once."""
+    for key in islice(reversed(live), _LIKENED_MAX):
+        shadow[key] = live[key]
 
 
 def snapshots_agree(sight: Sight) -> str | None:
@@ -200,10 +211,10 @@ def routable_is_bound(sight: Sight) -> str | None:
 
 def one_process_each(sight: Sight) -> str | None:
     """An assignment has one live engine process at most: no start precedes the proof of absence."""
-    running = sight.running()
-    for assignment, count in Counter(assignment for assignment, _ in running).items():
-        if count > 1:
-            return f"{assignment} runs as {[start for named, start in running if named == assignment]}"
+    if len(dict(sight.living)) < len(sight.living):
+        count = Counter(assignment for assignment, _ in sight.living)
+        twice = next(assignment for assignment, starts in count.items() if starts > 1)
+        return f"{twice} runs as {[start for assignment, start in sight.living if assignment == twice]}"
     return None
 
 
@@ -217,7 +228,7 @@ def exclusive_alone(sight: Sight) -> str | None:
         return None
     sight.deployment_of.update((name, one.deployment) for name, one in state.assignments.items())
     living: dict[DeploymentId | None, list[StartId]] = {}
-    for assignment, start in sight.running():
+    for assignment, start in sight.living:
         living.setdefault(sight.deployment_of.get(assignment), []).append(start)
     for name, spec in exclusive.items():
         starts = living.get(name, [])

@@ -30,6 +30,8 @@ class Eyes:
         self._nodes = nodes
         self._secrets = secrets
         self._logs_read = 0
+        self._engine_keys: set[tuple[AssignmentId, int]] = set()
+        """Planted already."""
         sight = checkers.sight
         self._planted = {**secrets.planted(), "an engine's log": LOG_SECRET}
         sight.secrets = self._planted
@@ -53,8 +55,9 @@ class Eyes:
         sight.writers = [host.host for host in up if host.kernel.may_write]
         if kernel is not None:
             for assignment in kernel.state.assignments.values():
-                name, secret = self._secrets.of_engine(assignment)
-                self._planted.setdefault(name, secret)
+                if (assignment.assignment, assignment.generation) not in self._engine_keys:
+                    self._engine_keys.add((assignment.assignment, assignment.generation))
+                    self.plant(*self._secrets.of_engine(assignment))
         self._checkers.look()
 
     def _fences(self) -> Mapping[str, tuple[int, int]]:

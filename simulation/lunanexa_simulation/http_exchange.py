@@ -47,9 +47,12 @@ class Exchange(Carried):
         self._body = _pieces(b"".join((request.body, *request.more)))
         self._bodiless = request.method == "HEAD"
         self._started = False
-        self._answered = trio.Event()
-        self._departed = trio.Event()
-        self._left = trio.Event()
+        self._answered = False
+        self._departed = False
+        self._left = False
+        self._over = trio.Event()
+        """Answered, or the client's departure was heard."""
+        self._handlers: trio.Nursery | None = None
         self._items: deque[tuple[float, Item]] = deque()
         self._queued_bytes = 0
         self._last_arrival = 0.0
@@ -66,8 +69,13 @@ class Exchange(Carried):
             with self._scope:
                 await self._there.carry()
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._watch_departure)
-                    await self._run_app()
+                    self._handlers = nursery
+                    if self._left:
+                        nursery.start_soon(self._hear_departure)
+                    try:
+                        await self._run_app()
+                    finally:
+                        self._handlers = None
                     nursery.cancel_scope.cancel()
         finally:
             self.connection.listener.exchanges.pop(self, None)
@@ -77,10 +85,10 @@ class Exchange(Carried):
     def die(self) -> None:
         """The server's process is dead: first it can say nothing more, then its handler stops."""
         self.connection.end()
-        self._departed.set()
-        if not self._answered.is_set():
-            self._answered.set()
-            self._put(End(whole=False))
+        self._departed = True
+        self._over.set()
+        if not self._answered:
+            self._answer(whole=False)
         self._scope.cancel()
 
     async def _run_app(self) -> None:
@@ -88,17 +96,16 @@ class Exchange(Carried):
             await self.connection.app(self._asgi_scope(), self._receive, self._send)
         except* SimulatedClientGone:
             pass
-        if self._answered.is_set() or self._departed.is_set():
+        if self._answered or self._departed:
             return
         if not self._started:
             self._put(Head(status=500, headers=()))
-        self._answered.set()
-        self._put(End(whole=not self._started))
+        self._answer(whole=not self._started)
 
-    async def _watch_departure(self) -> None:
-        await self._left.wait()
+    async def _hear_departure(self) -> None:
         await self._there.carry()
-        self._departed.set()
+        self._departed = True
+        self._over.set()
         self._writers.unpark_all()
 
     def _asgi_scope(self) -> Scope:
@@ -123,19 +130,17 @@ class Exchange(Carried):
 
     async def _receive(self) -> Message:
         await trio.lowlevel.checkpoint()
-        if self._body and not self._departed.is_set():
+        if self._body and not self._departed:
             body = self._body.popleft()
             return {"type": "http.request", "body": body, "more_body": bool(self._body)}
-        async with trio.open_nursery() as nursery:
-            for event in (self._departed, self._answered):
-                nursery.start_soon(_cancel_after, event, nursery.cancel_scope)
+        await self._over.wait()
         return {"type": "http.disconnect"}
 
     async def _send(self, message: Message) -> None:
         await trio.lowlevel.checkpoint()
-        while self._queued_bytes >= WINDOW_BYTES and not self._departed.is_set():
+        while self._queued_bytes >= WINDOW_BYTES and not self._departed:
             await self._writers.park()
-        if self._departed.is_set():
+        if self._departed:
             raise SimulatedClientGone("the client has gone")
         kind = message["type"]
         if kind == "http.response.start" and not self._started:
@@ -144,19 +149,22 @@ class Exchange(Carried):
             self._bodiless = self._bodiless or status in (204, 304)
             headers = tuple((bytes(name).lower(), bytes(value)) for name, value in message.get("headers", ()))
             self._put(Head(status=status, headers=headers))
-        elif kind == "http.response.body" and self._started and not self._answered.is_set():
+        elif kind == "http.response.body" and self._started and not self._answered:
             body = bytes(message.get("body", b""))
             if body and not self._bodiless:
                 self._put(body)
             if not message.get("more_body", False):
-                self._answered.set()
-                self._put(End(whole=True))
-        elif kind == ABORT and not self._answered.is_set():
+                self._answer(whole=True)
+        elif kind == ABORT and not self._answered:
             self.connection.end()
-            self._answered.set()
-            self._put(End(whole=False))
+            self._answer(whole=False)
         else:
             raise ValueError(f"unexpected message {kind!r}")
+
+    def _answer(self, *, whole: bool) -> None:
+        self._answered = True
+        self._over.set()
+        self._put(End(whole=whole))
 
     def _put(self, item: Item) -> None:
         # What was sent first arrives first, whatever latency the second draws.
@@ -190,19 +198,19 @@ class Exchange(Carried):
         if not self.ended and self._items:
             arrives_at, item = self._items[0]
             self.ended = isinstance(item, End) and item.whole and arrives_at <= trio.current_time()
-        self._left.set()
+        self._depart()
         reusable = self.ended and self.connection.passage is None
         return reusable and not self.connection.dead and not self.client_closed
 
     def close_client(self) -> None:
         self.client_closed = True
-        self._left.set()
+        self._depart()
         self._readers.unpark_all()
 
-
-async def _cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
-    await event.wait()
-    scope.cancel()
+    def _depart(self) -> None:
+        if self._handlers is not None and not self._left:
+            self._handlers.start_soon(self._hear_departure)
+        self._left = True
 
 
 def _pieces(body: bytes) -> deque[bytes]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import trio
 
-from lunanexa_core.drivers.specification import EngineAddress
+from lunanexa_core.drivers.specification import LOOPBACK, EngineAddress
 from lunanexa_core.identity.certificate import PeerCertificate
 from lunanexa_ports.asgi import AsgiApplication
 from lunanexa_ports.data_door import Doorkeeper, DoorRefusal
@@ -111,7 +111,8 @@ class SimulatedNetwork:
         key = (source, destination)
         if key not in self._links:
             self._links[key] = Link(self._streams, f"link/{source}/{destination}")
-            self._links[key].latency_ms = self._latency_ms
+            # Nothing is on its way for long within one machine.
+            self._links[key].latency_ms = (0, 0) if LOOPBACK in key else self._latency_ms
         return self._links[key]
 
     # --- for the client ---

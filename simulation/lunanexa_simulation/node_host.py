@@ -180,7 +180,8 @@ class NodeHost:
 
     def at_door(self) -> Sequence[OpenPassage]:
         """What passes the data listener now, against what the machine itself knows."""
-        if self._data_port is None:
+        passing = () if self._data_port is None else self._network.inside(self.data_host, self._data_port)
+        if not passing:
             return ()
         until_ms = None if self._running is None else self._running.lease.deadline_mono_ms
         unleased_ms = self.clock.now().mono_ms - (0 if until_ms is None else until_ms)
@@ -188,7 +189,7 @@ class NodeHost:
             OpenPassage(
                 node=self.name, asked_for=asked_for, reached=self.machine.start_at(to.port), unleased_ms=unleased_ms
             )
-            for asked_for, to in self._network.inside(self.data_host, self._data_port)
+            for asked_for, to in passing
         ]
 
     @property

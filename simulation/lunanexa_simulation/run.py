@@ -3,13 +3,9 @@
 Trio has no public switch for a deterministic order of tasks. Its own tests use two private names, and
 both are needed: the flag sorts what came out of sets, the seed decides what Trio shuffles. They are set and
 put back here and nowhere else; a Trio without them fails loudly.
-
-The clock is not Trio's autojump, under which a deadlock spins for ever: a driver task waits until every
-other task is blocked, lets the checkers look, then jumps to the next deadline.
 """
 
 import hashlib
-import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,14 +14,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import attrs
 import structlog
 import trio
-import trio.testing
 from trio._core import _run as scheduler
 
 from lunanexa_simulation.rng import Streams
-from lunanexa_simulation.tasks import open_shields, task_tree
 from lunanexa_simulation.trace import LogBuffer, Schedule, Trace, virtual_ms
 from lunanexa_simulation.verdicts import (
-    LivenessBroken,
     StoppedHere,
     Verdict,
     detail_of,
@@ -33,6 +26,7 @@ from lunanexa_simulation.verdicts import (
     problem_of,
     verdict_of,
 )
+from lunanexa_simulation.virtual_time import VirtualTime
 
 if TYPE_CHECKING:
     from lunanexa_simulation.world import World
@@ -164,21 +158,22 @@ def run_simulated(
 ) -> RunResult:
     """Runs ``main`` to its end, or until something is broken. ``horizon_ms`` is the virtual time that it may
     take; ``on_quiescent`` are looks at the world each time that nothing can go on without time passing."""
-    clock, trace, schedule = trio.testing.MockClock(), Trace(), Schedule()
+    trace, schedule = Trace(), Schedule()
     run = Run(seed, Streams(seed), trace, LogBuffer(trace), list(on_quiescent), manner or Manner())
+    time = VirtualTime(run, horizon_ms)
     ended_ms = 0
     broken: BaseException | None = None
 
     async def loop() -> None:
         nonlocal ended_ms
         try:
-            await _drive(main, run, clock, horizon_ms)
+            await time.carry(main)
         finally:
             ended_ms = virtual_ms()
 
     with deterministic_scheduling(seed), _logs_to(run.logs):
         try:
-            trio.run(loop, clock=clock, instruments=[schedule])  # noqa: TID251  # the one loop of a simulated world
+            trio.run(loop, clock=time, instruments=[schedule])  # noqa: TID251  # the one loop of a simulated world
         except BaseExceptionGroup as group:
             broken = first_cause(group)
     if isinstance(broken, StoppedHere):
@@ -198,74 +193,3 @@ def run_simulated(
         happened=dict(run.happened),
         drawn=tuple(run.drawn),
     )
-
-
-async def _drive(
-    main: Callable[[Run], Awaitable[None]], run: Run, clock: trio.testing.MockClock, horizon_ms: int
-) -> None:
-    driver = _Driver(run, clock, horizon_ms)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(driver.pass_time)
-        try:
-            with driver.world:
-                await main(run)
-        finally:
-            driver.life.cancel("the simulated run is over")
-
-
-class _Driver:
-    """The only one that lets time pass. It outlives the world: cleanup that is shielded and timed needs time
-    also after something broke."""
-
-    def __init__(self, run: Run, clock: trio.testing.MockClock, horizon_ms: int) -> None:
-        self.life = trio.CancelScope(shield=True)
-        self.world = trio.CancelScope()
-        self.broken: Exception | None = None
-        self._run = run
-        self._clock = clock
-        self._horizon_ms = horizon_ms
-
-    async def pass_time(self) -> None:
-        with self.life:
-            while True:
-                await trio.testing.wait_all_tasks_blocked()
-                self._look()
-                statistics = trio.lowlevel.current_statistics()
-                if not statistics.tasks_runnable:  # A check may have woken somebody, for whom it is still this instant.
-                    self._pass(statistics.seconds_to_next_deadline)
-        if self.broken is not None:
-            raise self.broken
-
-    def _look(self) -> None:
-        if self.broken is not None:
-            return
-        self._run.instants += 1
-        try:
-            # A thread ends when it likes: time that passes beside it is another time in each run.
-            assert trio.testing.active_thread_count() == 0, "a simulated run has no threads"
-            for check in tuple(self._run.checks):
-                check()
-        except Exception as broken:  # noqa: BLE001  # a checker's own bug ends the run too, and not by ending time
-            self._end(broken)
-
-    def _pass(self, step_s: float) -> None:
-        due_ms = (trio.current_time() + step_s) * 1_000
-        until_ms = self._run.manner.until_ms
-        late = due_ms > self._horizon_ms
-        if self.broken is None and until_ms is not None and due_ms > until_ms:
-            self._run.manner.at_stop()
-            self._end(StoppedHere(f"stopped at {until_ms} virtual ms"))
-        elif self.broken is None and (math.isinf(step_s) or late):
-            what = f"horizon: not over after {self._horizon_ms} virtual ms"
-            if math.isinf(step_s):
-                what = "deadlock: no task can go on and no timer is set"
-            self._end(LivenessBroken(f"{what}\n{task_tree()}"))
-        elif math.isinf(step_s):
-            # Something waits shielded for what will never come: the run is broken already, so it may be torn down.
-            open_shields(trio.lowlevel.current_root_task())
-        elif step_s > 0:
-            self._clock.jump(step_s)
-
-    def _end(self, broken: Exception) -> None:
-        self.broken = broken
-        self.world.cancel("the simulated run is broken")

@@ -215,6 +215,8 @@ class Sight:
     """(epoch, generation) as each node accepted it last."""
     running: Callable[[], Sequence[tuple[AssignmentId, StartId]]] = tuple
     """The engine processes that live, on all nodes."""
+    living: Sequence[tuple[AssignmentId, StartId]] = ()
+    """The same as it was at the last :meth:`catch_up`."""
     at_doors: Callable[[], Sequence[OpenPassage]] = tuple
     """What passes the data listeners of all nodes."""
     routable: Callable[[Kernel, DeploymentId], Sequence[ReplicaReport]] = _routable
@@ -231,6 +233,8 @@ class Sight:
     """How many engines each exclusive deployment may have."""
     paced: tuple[Kernel, Instant] | None = None
     """The kernel that serves, and its time when it was first looked at."""
+    likened: int = 0
+    """The sequence up to which shadow and live state share their equal values."""
     rows_read: int = 0
     """The sequence up to which rows were searched for secrets."""
 
@@ -242,6 +246,7 @@ class Sight:
 
     def catch_up(self) -> None:
         """Feeds the shadow with what the kernel has committed; with all there is while no kernel serves."""
+        self.living = self.running()
         until = None if self.kernel is None else self.kernel.head.sequence
         self.shadow.feed(self.rows_after(self.shadow.sequence, until))
 

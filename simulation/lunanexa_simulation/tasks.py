@@ -6,8 +6,8 @@ import trio
 
 
 def open_shields(task: trio.lowlevel.Task | None) -> None:
-    """Opens the shields of a task and of all below it, but the caller's own."""
-    if task is None or task is trio.lowlevel.current_task():
+    """Opens the shields of a task and of all below it."""
+    if task is None:
         return
     status: Any = task._cancel_status
     while status is not None:

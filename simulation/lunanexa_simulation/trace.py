@@ -63,15 +63,27 @@ class Schedule(trio.abc.Instrument):
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
+        self._at_s = -1.0
+        self._unhashed: list[str] = []
         self.steps = 0
 
     def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._hash.update(f"{trio.current_time()!r} {task.name}\n".encode())
         self.steps += 1
+        now_s = trio.current_time()
+        if now_s != self._at_s:
+            self._at_s = now_s
+            self._hash_steps()
+            self._unhashed.append(repr(now_s))
+        self._unhashed.append(task.name)
 
     def digest(self) -> str:
         """SHA-256 of all steps so far, hex."""
+        self._hash_steps()
         return self._hash.hexdigest()
+
+    def _hash_steps(self) -> None:
+        self._hash.update("\n".join((*self._unhashed, "")).encode())
+        self._unhashed.clear()
 
 
 class LogBuffer:

@@ -3,7 +3,6 @@
 import pytest
 import structlog
 import trio
-import trio.testing
 from trio._core import _run as scheduler
 
 from lunanexa_simulation.run import Run, deterministic_scheduling, run_simulated
@@ -195,7 +194,6 @@ def test_threads_are_refused() -> None:
         async with trio.open_nursery() as nursery:
             release = trio.Event()
             nursery.start_soon(trio.to_thread.run_sync, lambda: trio.from_thread.run(release.wait))
-            await trio.testing.wait_all_tasks_blocked()
             try:
                 await trio.sleep(1)
             finally:

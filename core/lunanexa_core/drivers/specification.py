@@ -1,6 +1,7 @@
 """What is asked of every engine specification before a driver makes a launch plan of it."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
 import attrs
@@ -24,6 +25,7 @@ class EngineAddress:
         return self.host in (LOOPBACK, "localhost")
 
 
+@lru_cache(maxsize=1_024)
 def parse_engine_url(url: str) -> EngineAddress | None:
     """The address in ``http://host:port`` (port 80 where it names none), or ``None`` for anything else."""
     match = _URL.match(url)
