@@ -18,6 +18,7 @@ from benchmarks import (
     heartbeats,
     journal_group_commit,
     journal_start,
+    simulator,
     soak,
     streams_200,
 )
@@ -35,9 +36,10 @@ BENCHMARKS: Final[Mapping[str, Callable[[Options], Report]]] = {
     "bodies": bodies.measure,
     "streams_200": streams_200.measure,
     "cancellation": cancellation.measure,
+    "simulator": simulator.measure,
     "soak": soak.measure,
 }
-BY_NAME_ONLY: Final = frozenset({"heartbeats", "journal_start", "soak"})
+BY_NAME_ONLY: Final = frozenset({"heartbeats", "journal_start", "simulator", "soak"})
 """They take minutes; the soak is a check more than a measurement."""
 REQUESTS_MIN: Final = 200
 

@@ -16,7 +16,7 @@ from lunanexa_apps.controller.replay import Replay
 from lunanexa_apps.controller.rows import PRUNED_ACTION, pruning_of
 from lunanexa_core.admission.windows import BUCKET_MS, WINDOW_MS, KeyWindows
 from lunanexa_core.ids import DeploymentId, StartId
-from lunanexa_core.journal import Row
+from lunanexa_core.journal import Head, Row
 from lunanexa_core.southbound.heartbeat import IdentityGrade
 from lunanexa_core.state import State
 from lunanexa_core.state_digest import state_digest
@@ -144,9 +144,14 @@ def chains_verify(sight: Sight) -> str | None:
     if sight.shadow.fault is not None:
         return sight.shadow.fault
     kernel = sight.kernel
-    if kernel is not None and attrs.evolve(sight.shadow.replay.head, epoch=0) != attrs.evolve(kernel.head, epoch=0):
+    if kernel is not None and _place(sight.shadow.replay.head) != _place(kernel.head):
         return f"the rows end at {sight.shadow.replay.head}, the kernel stands at {kernel.head}"
     return None
+
+
+def _place(head: Head) -> tuple[object, ...]:
+    """Without the epoch, which is claimed before there is a row of it."""
+    return head.sequence, head.journal, head.ledger
 
 
 def time_is_steady(sight: Sight) -> str | None:
@@ -203,6 +208,8 @@ def routable_is_bound(sight: Sight) -> str | None:
         enough = {IdentityGrade.BOUND, IdentityGrade.PROVEN}
         if deployment.spec.allow_declared:
             enough.add(IdentityGrade.DECLARED)
+        if all(report.identity in enough for report in sight.kernel.state.replicas.values()):
+            continue  # Whichever are routable.
         for report in sight.routable(sight.kernel, deployment_id):
             if report.identity not in enough:
                 return f"{report.start} is routable with identity {report.identity.value}"

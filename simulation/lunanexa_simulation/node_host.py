@@ -165,8 +165,8 @@ class NodeHost:
 
     def running(self) -> Sequence[tuple[AssignmentId, StartId]]:
         """The engine processes that live, each with the assignment that its start was recorded for."""
-        assignment_of = self._seen.assignments()
         starts = [process.start for process in self.engines() if process.group == process.identity.pid]
+        assignment_of = self._seen.assignments() if starts else {}
         return [(assignment_of.get(start, AssignmentId(f"nobody's {start}")), start) for start in starts]
 
     def engines(self) -> Sequence[SimulatedProcess]:

@@ -55,6 +55,8 @@ class VirtualTime(trio.abc.Clock):
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """A quiescent instant."""
+        if self._over:
+            return _AT_ONCE  # What is left is Trio's own end.
         self._look()
         # A check may have woken somebody, for whom it is still this instant.
         if not trio.lowlevel.current_statistics().tasks_runnable:
@@ -62,7 +64,7 @@ class VirtualTime(trio.abc.Clock):
         return _AT_ONCE
 
     def _look(self) -> None:
-        if self._over or self._broken is not None:
+        if self._broken is not None:
             return
         self._run.instants += 1
         try:

@@ -179,8 +179,10 @@ def third_grant(small: Small) -> None:
 
 
 def unproven_but_routable(small: Small) -> None:
-    unproven = builders.report(identity=IdentityGrade.DECLARED)
-    small.sight.routable = lambda _kernel, _deployment: [unproven]
+    """A rule that asks for no identity."""
+    for state in (small.kernel.state, shadow(small)):
+        state.replicas[builders.ASSIGNMENT] = builders.report(identity=IdentityGrade.DECLARED)
+    small.sight.routable = lambda kernel, _deployment: list(kernel.state.replicas.values())
 
 
 def two_processes(small: Small) -> None:

@@ -104,7 +104,7 @@ class Metrics:
 
 class _Page:
     def __init__(self, labels: Mapping[str, str]) -> None:
-        self._labels = labels
+        self._pairs = [_pair(key, text) for key, text in labels.items()]
         self._lines: list[str] = []
 
     def text(self) -> str:
@@ -114,8 +114,7 @@ class _Page:
         self._lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {kind}"]
 
     def sample(self, name: str, value: float, **labels: str) -> None:
-        pairs = sorted({**self._labels, **labels}.items())
-        listed = ",".join(f'{key}="{_escape(text)}"' for key, text in pairs)
+        listed = ",".join(sorted((*self._pairs, *(_pair(key, text) for key, text in labels.items()))))
         self._lines.append(f"{name}{{{listed}}} {float(value)!r}")
 
     def one(self, name: str, kind: str, help_text: str, value: float) -> None:
@@ -132,5 +131,6 @@ class _Page:
         self.sample(f"{name}_sum", histogram.sum)
 
 
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def _pair(key: str, text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'{key}="{escaped}"'
