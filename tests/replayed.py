@@ -10,8 +10,8 @@ from lunanexa_apps.controller.replay import Replay, newest_pruning, rebuild
 from lunanexa_core.state_digest import state_digest
 from lunanexa_ports.journal import JournalReader
 from lunanexa_ports.snapshots import Snapshots
-from lunanexa_simulation.checkers import replay_equals_live
 from lunanexa_simulation.disk import SimulatedDisk
+from lunanexa_simulation.invariants.store import replay_equals_live
 from lunanexa_simulation.journal import JournalState
 
 

@@ -15,7 +15,8 @@ from lunanexa_core.southbound.heartbeat import IdentityGrade
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant
 from lunanexa_core.workload import Attempt
-from lunanexa_simulation.checkers import INVARIANTS, replay_equals_live
+from lunanexa_simulation.checkers import INVARIANTS
+from lunanexa_simulation.invariants.store import replay_equals_live
 from lunanexa_simulation.sight import OpenPassage
 from lunanexa_simulation.verdicts import SafetyBroken
 from tests.core import builders

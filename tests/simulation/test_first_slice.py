@@ -6,7 +6,8 @@ import sys
 import pytest
 import trio
 
-from lunanexa_simulation.checkers import INVARIANTS, replay_equals_live
+from lunanexa_simulation.checkers import INVARIANTS
+from lunanexa_simulation.invariants.store import replay_equals_live
 from lunanexa_simulation.scenarios import SCENARIOS
 from lunanexa_simulation.verdicts import Verdict
 
