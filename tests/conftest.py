@@ -2,21 +2,25 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests.examples import examples, left_out
 from tests.postgres_server import PostgresServer, make_server
 
 # Time never decides a test: no deadline an example, no complaint about slow generation on a busy machine.
-# CI draws the same examples each time, so that a change is judged by what it changes. `quick` is what
-# `make check` runs within its minute; `make test` draws them all.
+# CI draws the same examples each time, so that a change is judged by what it changes.
 settings.register_profile(
-    "lunanexa", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="CI" in os.environ
+    "lunanexa",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+    max_examples=examples(100),
 )
-settings.register_profile("quick", parent=settings.get_profile("lunanexa"), max_examples=10)
-settings.load_profile("quick" if "TESTS_QUICK" in os.environ else "lunanexa")
+settings.load_profile("lunanexa")
 
 # Until a composition root configures it, structlog draws tracebacks for people, which takes seconds each.
 structlog.configure(processors=[structlog.processors.JSONRenderer()], logger_factory=structlog.PrintLoggerFactory())
@@ -31,6 +35,10 @@ def postgres() -> Iterator[PostgresServer]:
     server = make_server()
     yield server
     server.remove()
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    return left_out(collection_path) or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,9 +2,10 @@
 
 import ast
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
+import attrs
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -50,8 +51,20 @@ def sources(folder: str) -> list[Path]:
     return sorted((ROOT / folder).rglob("*.py"))
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Top-level names of what a file imports, but not under ``if TYPE_CHECKING``."""
+@attrs.frozen
+class Source:
+    """What one file says, read once for all tests."""
+
+    imported: tuple[str, ...]
+    """Top-level names, but not those under ``if TYPE_CHECKING``."""
+    functions: tuple[tuple[str, int, int], ...]
+    """Name, first line and last line."""
+
+
+@cache
+def read(path: Path) -> Source:
+    imported: list[str] = []
+    functions: list[tuple[str, int, int]] = []
     pending: list[ast.AST] = [ast.parse(path.read_bytes())]
     while pending:
         node = pending.pop()
@@ -59,10 +72,15 @@ def imported(path: Path) -> Iterator[str]:
             pending.extend(node.orelse)
             continue
         if isinstance(node, ast.Import):
-            yield from (name.name.partition(".")[0] for name in node.names)
+            imported.extend(name.name.partition(".")[0] for name in node.names)
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
-            yield node.module.partition(".")[0]
-        pending.extend(ast.iter_child_nodes(node))
+            imported.append(node.module.partition(".")[0])
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions.append((node.name, node.lineno, node.end_lineno or node.lineno))
+        # Neither stands within an expression.
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            pending.extend(getattr(node, field, ()))
+    return Source(tuple(imported), tuple(functions))
 
 
 def allowed_libraries(path: Path) -> set[str] | None:
@@ -76,7 +94,7 @@ def test_a_layer_imports_only_its_libraries(layer: str) -> None:
     foreign = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in sources(layer)
-        for name in imported(path)
+        for name in read(path).imported
         if name not in sys.stdlib_module_names
         and not name.startswith("lunanexa_")
         and name not in (allowed_libraries(path) or set())
@@ -88,7 +106,7 @@ def test_core_takes_only_pure_parts_of_the_standard_library() -> None:
     impure = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in sources("core")
-        for name in imported(path)
+        for name in read(path).imported
         if name in sys.stdlib_module_names and name not in CORE_STANDARD_LIBRARY
     }
     assert not impure
@@ -107,12 +125,11 @@ def test_core_never_awaits() -> None:
 
 def test_no_function_is_too_long() -> None:
     long = {
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
+        f"{path.relative_to(ROOT)}:{first} {name}"
         for layer in LAYERS
         for path in sources(layer)
-        for node in ast.walk(ast.parse(path.read_bytes()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (node.end_lineno or node.lineno) - node.lineno >= FUNCTION_LINES_MAX
+        for name, first, last in read(path).functions
+        if last - first >= FUNCTION_LINES_MAX
     }
     assert not long
 

@@ -163,6 +163,7 @@ CLASSES: Final[Mapping[Outcome, type[LunaNexaError]]] = {
     Outcome.IDEMPOTENCY_MISMATCH: Conflict,
     Outcome.IDEMPOTENCY_OUTPUT_GONE: Conflict,
     Outcome.STALE_GENERATION: Conflict,
+    Outcome.DOCUMENT_WANTED: Conflict,
     Outcome.QUOTA_EXCEEDED: RateLimited,
     Outcome.RATE_LIMITED: RateLimited,
     Outcome.QUEUE_FULL: RateLimited,

@@ -142,7 +142,8 @@ class RevokeNode:
 
 @attrs.frozen(kw_only=True)
 class AddressNode:
-    """Reach a node's data listener there; ``None``: it has none."""
+    """Reach a node's data listener there; ``None``: it has none, which only a token for the controller's own machine
+    allows."""
 
     node: NodeId
     data_address: str | None
@@ -158,9 +159,20 @@ class RotateTrust:
 
 @attrs.frozen
 class ReportHeartbeat:
-    """A heartbeat whose signature was verified."""
+    """A heartbeat whose signature was verified, with ``public_key``."""
 
     heartbeat: Heartbeat
+    public_key: str
+
+
+@attrs.frozen(kw_only=True)
+class ShowDocument:
+    """A node handed in a document of this order that it follows. It is signed by a key of this cluster and is for this
+    node."""
+
+    node: NodeId
+    epoch: int
+    generation: int
 
 
 @attrs.frozen
@@ -240,6 +252,7 @@ Command: TypeAlias = (
     | AddressNode
     | RotateTrust
     | ReportHeartbeat
+    | ShowDocument
     | OpenSession
     | AdmitWorkload
     | SettleWorkload

@@ -9,8 +9,11 @@ import attrs
 
 from lunanexa_core.admission.queue import ServiceQueue
 from lunanexa_core.ids import AssignmentId, BootId, DeploymentId, NodeId, SessionId, StartId, WorkloadId
+from lunanexa_core.nodes.budget import RowBudget
+from lunanexa_core.policy import Policy
 from lunanexa_core.routing.decision import DECISIONS_KEPT, RoutingDecision
 from lunanexa_core.southbound.heartbeat import Heartbeat, ReplicaReport
+from lunanexa_core.time import Instant
 
 
 @attrs.frozen(kw_only=True)
@@ -23,6 +26,8 @@ class NodeReading:
     heartbeat: Heartbeat
     leased: bool | None = None
     """Whether the node has a lease, by its own word, and by ours can have one; ``None``: it does not say."""
+    withheld: bool = False
+    """Whether it told of changes for which the node had no budget: what the journal has of its replicas is not so."""
     moved_ms: int = 0
     """By how much the arrival was moved because we stood still. The lease of the node was not."""
 
@@ -30,6 +35,26 @@ class NodeReading:
         """Whether the lease that our answer to this heartbeat grants can still run: the node counts from before it
         arrived."""
         return now_mono_ms - self.arrived_mono_ms + self.moved_ms < lease_ms
+
+
+@attrs.frozen(kw_only=True)
+class Claim:
+    """A node says that it follows this document, which the store can't have given it, and shows none."""
+
+    epoch: int
+    generation: int
+    since_mono_ms: int
+
+
+@attrs.frozen(kw_only=True)
+class Declined:
+    """A node does not run what a deployment is in this generation, by the word of its owner."""
+
+    node: NodeId
+    boot: BootId
+    deployment: DeploymentId
+    runs: int
+    refusal: str
 
 
 @attrs.frozen(kw_only=True)
@@ -56,6 +81,14 @@ class Observed:
     left: frozenset[WorkloadId] = frozenset()
     """Open when this leader began. Their gateway let go of them with the leader before, even if its session lives."""
     nodes: dict[NodeId, NodeReading] = attrs.Factory(dict)
+    budgets: dict[NodeId, RowBudget] = attrs.Factory(dict)
+    """Of nodes that do not have all of it."""
+    shown: dict[NodeId, tuple[int, int]] = attrs.Factory(dict)
+    """The order of the newest document that each node has handed in, where the store had given none of that order."""
+    claims: dict[NodeId, Claim] = attrs.Factory(dict)
+    """Of nodes that are not heard for it."""
+    declined: frozenset[Declined] = frozenset()
+    """Replaced when it changes."""
     replicas: dict[AssignmentId, ReplicaReport] = attrs.Factory(dict)
     """The newest whole report of each replica, with readings and log lines."""
     read_mono_ms: dict[AssignmentId, int] = attrs.Factory(dict)
@@ -118,10 +151,14 @@ class Observed:
         for session, until in self.sessions.items():
             self.sessions[session] = max(until, until_mono_ms)
 
-    def drop_outdated(self, now_mono_ms: int, *, reading_fresh_ms: int) -> None:
-        """Drops the sessions that have lapsed and the releases that are older than any reading counts."""
-        self.sessions = {session: until for session, until in self.sessions.items() if until > now_mono_ms}
-        past_ms = now_mono_ms - reading_fresh_ms
+    def drop_outdated(self, policy: Policy, now: Instant) -> None:
+        """Drops the sessions that have lapsed, the releases that are older than any reading counts, and the budgets
+        that are whole again."""
+        self.sessions = {session: until for session, until in self.sessions.items() if until > now.mono_ms}
+        self.budgets = {
+            node: budget for node, budget in self.budgets.items() if not budget.at(policy, now).is_full(policy)
+        }
+        past_ms = now.mono_ms - policy.reading_fresh_ms
         self.released_mono_ms = {start: at for start, at in self.released_mono_ms.items() if at >= past_ms}
 
     def keep_only(self, *, assignments: Set[AssignmentId], deployments: Set[DeploymentId]) -> None:

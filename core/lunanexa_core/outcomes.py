@@ -29,6 +29,7 @@ class Outcome(enum.Enum):
     IDEMPOTENCY_MISMATCH = "idempotency_mismatch"
     IDEMPOTENCY_OUTPUT_GONE = "idempotency_output_gone"
     STALE_GENERATION = "stale_generation"
+    DOCUMENT_WANTED = "document_wanted"
     PAYLOAD_TOO_LARGE = "payload_too_large"
     HEAD_TOO_LARGE = "head_too_large"
     QUOTA_EXCEEDED = "quota_exceeded"
@@ -99,6 +100,7 @@ TABLE: dict[Outcome, OutcomeRow] = {
     Outcome.IDEMPOTENCY_MISMATCH: _row(409, _BAD, 65),
     Outcome.IDEMPOTENCY_OUTPUT_GONE: _row(409, _BAD, 65),
     Outcome.STALE_GENERATION: _row(409, _BAD, 65),
+    Outcome.DOCUMENT_WANTED: _row(409, _BAD, 65),
     Outcome.PAYLOAD_TOO_LARGE: _row(413, _BAD, 65),
     Outcome.HEAD_TOO_LARGE: _row(431, _BAD, 65),
     Outcome.QUOTA_EXCEEDED: _row(429, "insufficient_quota", 75, retry=True, retry_after_ms=60_000),

@@ -41,6 +41,11 @@ class Policy:
     """Three heartbeats of two seconds missed."""
     node_lease_ms: int = 10_000
     """A node that was silent for this long is lost and is granted nothing."""
+    node_rows_per_minute: int = 240
+    """Rows of the journal that a node may cause by its reports: some six starts of an engine in each of eight places.
+    Beyond it they wait, and the node is granted nothing."""
+    node_rows_burst: int = 1_024
+    """So many at once: four changes of each of the replicas that a heartbeat may tell of."""
     node_drain_ms: int = 600_000
     """How long a node that drains keeps a replica for which another is being started elsewhere, or that has requests
     in progress, where the operator does not say."""

@@ -26,6 +26,7 @@ from lunanexa_core.commands import (
     ReportHeartbeat,
     RevokeNode,
     SettleWorkload,
+    ShowDocument,
     Tick,
 )
 from lunanexa_core.deployment import Deployment
@@ -55,9 +56,15 @@ RECOVERING: Final = Refusal(
     message="The store is being recovered; an operator must look at it (lunanexa recovery plan) and say go"
     " (lunanexa recovery rebase).",
 )
+DOCUMENT_WANTED: Final = Refusal(
+    outcome=Outcome.DOCUMENT_WANTED,
+    message="This node says that it follows a document that the store has not given it; it must hand that in (PUT"
+    " document), which an agent of this version does.",
+)
 _TAKEN: Final = (
     Begin,
     ReportHeartbeat,
+    ShowDocument,
     Rebase,
     # Without these no node could tell what it has.
     MintToken,
@@ -120,13 +127,27 @@ def lost_rows(state: State, known: Head) -> tuple[RecoveryReason, ...]:
     return (RecoveryReason(cause=RecoveryCause.ROWS_MISSING, sequence=known.sequence, epoch=known.epoch),)
 
 
+def is_ahead(state: State, name: NodeId, epoch: int, generation: int) -> bool:
+    """Whether no document of this order was given to a node, by what the store holds."""
+    return epoch > state.epoch or generation > state.nodes[name].generation
+
+
+def document_wanted(state: State, observed: Observed, heartbeat: Heartbeat) -> Refusal | None:
+    """Whether a node must first show what it says to follow: its word alone would stop a whole fleet."""
+    shown = observed.shown.get(heartbeat.node, (0, 0))
+    is_shown = heartbeat.epoch <= shown[0] and heartbeat.generation <= shown[1]
+    if is_shown or not is_ahead(state, heartbeat.node, heartbeat.epoch, heartbeat.generation):
+        return None
+    return DOCUMENT_WANTED
+
+
 def heartbeat_recovery(state: State, heartbeat: Heartbeat) -> list[Event]:
-    """What follows from a node that has a newer document than the store can have given it. A document from before
-    the last go tells nothing new: the node's generation is raised above it."""
-    node = state.nodes[heartbeat.node]
+    """What follows from a node that has a newer document than the store can have given it, and has shown it
+    (:func:`document_wanted`). A document from before the last go tells nothing new: the node's generation is raised
+    above it."""
     if state.recovery is not None:
         return []
-    if heartbeat.epoch <= state.epoch and heartbeat.generation <= node.generation:
+    if not is_ahead(state, heartbeat.node, heartbeat.epoch, heartbeat.generation):
         return _replaced(state, heartbeat) if state.rebased else []
     if heartbeat.epoch <= state.rebased:
         return _raised(state, state.rebased, (heartbeat,))

@@ -66,6 +66,10 @@ class Node:
     """Its certificates and its key are void: it must enrol anew."""
     enrolled_wall_ms: int | None = None
     """Since when it is one of ours by its key; ``None``: it is not known."""
+    certified_wall_ms: int | None = None
+    """When it was given its newest certificate, by the journal's time: no clock that is set moves it."""
+    loopback: bool = False
+    """Whether the token by which it enrolled lets it do without a data listener."""
 
 
 @attrs.frozen(kw_only=True)

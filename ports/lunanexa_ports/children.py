@@ -10,11 +10,13 @@ import attrs
 @attrs.frozen(kw_only=True)
 class ChildOrder:
     """One child. It gets ``LUNANEXA_SUPERVISOR_FD``: the read end of a pipe that the supervisor holds
-    open; when it closes the child ends by itself. Standard output and error are the supervisor's."""
+    open; when it closes the child ends by itself."""
 
     name: str
     argv: tuple[str, ...]
     environment: Mapping[str, str]
+    output: str | None = None
+    """The file that gets standard output and error, after what it holds; ``None``: they are the supervisor's."""
 
 
 class Child(Protocol):

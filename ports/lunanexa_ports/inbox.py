@@ -1,7 +1,7 @@
 """Driven port: what people carry to and from a node without a network, and the counter that lies beside its policy."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, Protocol
 
 from lunanexa_core.southbound.bundle import Blob, BundleRefusal
@@ -34,7 +34,12 @@ class Inbox(Protocol):
     async def take_blob(self, name: str, blob: Blob) -> BundleRefusal | None:
         """Puts a blob of that bundle in the node's own place under its hash, whole and durable or not at all, once
         size and SHA-256 were found right. One that is there already, and right, needs none in the bundle.
-        ``BLOB_MISSING`` or ``BLOB_CHANGED`` otherwise."""
+        ``BLOB_MISSING``, ``BLOB_CHANGED`` or ``NO_ROOM`` otherwise."""
+
+    @abstractmethod
+    async def keep_blobs(self, wanted: Collection[str]) -> None:
+        """Removes from the node's own place every blob whose hash is not ``wanted``, and what blobs that were not
+        taken to their end left there. Who is killed meanwhile has removed a part of them."""
 
     @abstractmethod
     async def floor(self) -> int:
@@ -48,4 +53,5 @@ class Inbox(Protocol):
     @abstractmethod
     async def report(self, number: int, report: bytes) -> None:
         """Puts a report in the outbox, whole, under its ``number``; the oldest go, so that there are at most
-        ``REPORTS_KEPT`` (:mod:`lunanexa_core.southbound.outbox`)."""
+        ``REPORTS_KEPT`` (:mod:`lunanexa_core.southbound.outbox`), and those of a higher number: the node has lost the
+        store that it counted in, and they would pass for newer."""

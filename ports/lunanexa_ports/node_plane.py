@@ -45,6 +45,13 @@ class NodePlane(Protocol):
         is not above the last of that boot, or its boot was superseded."""
 
     @abstractmethod
+    async def show(self, node: NodeId, peer: PeerCertificate | None, document: SignedDocument) -> bytes | Refusal:
+        """Takes a desired state that the node follows, with the controller's signature as it came, and answers the
+        encoded :class:`~lunanexa_core.southbound.documents.DocumentSeen`. Asked for by ``document_wanted``, the answer
+        to a heartbeat that tells of a newer one than the store has given; refused so itself where the signature is by
+        no key of the cluster that the controller has."""
+
+    @abstractmethod
     async def desired(
         self, node: NodeId, peer: PeerCertificate | None, after: tuple[int, int], wait_ms: int
     ) -> SignedDocument | Refusal | None:

@@ -1,6 +1,8 @@
 """Listeners of the simulated network, and the connections that clients have to them."""
 
+import enum
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Protocol
 
 import attrs
@@ -11,8 +13,17 @@ from lunanexa_ports.data_door import Doorkeeper, Passage
 from lunanexa_simulation.tls import InForce, ServerTls
 
 
+class Side(enum.Enum):
+    """Of a connection."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
 class Carried(Protocol):
     """What runs on a connection of the network."""
+
+    connection: "Connection"
 
     @abstractmethod
     async def serve(self) -> None:
@@ -21,6 +32,14 @@ class Carried(Protocol):
     @abstractmethod
     def die(self) -> None:
         """The server's process is dead."""
+
+    @abstractmethod
+    def vanish(self) -> None:
+        """The server's machine is gone: its side stops, and its client hears nothing of it."""
+
+    @abstractmethod
+    def give_up(self) -> None:
+        """Whoever is left sees that the connection is broken."""
 
 
 @attrs.define(eq=False)
@@ -34,6 +53,10 @@ class Listener:
     refusing: bool = False
     exchanges: dict[Carried, None] = attrs.Factory(dict)
     connections: "dict[Connection, None]" = attrs.Factory(dict)
+
+    def all_connections(self) -> "Sequence[Connection]":
+        """Also those that take no further request."""
+        return list({**self.connections, **dict.fromkeys(one.connection for one in self.exchanges)})
 
 
 @attrs.define(eq=False)
@@ -54,12 +77,26 @@ class Connection:
     exchange: Carried | None = None
     """The last one."""
     dead: bool = False
+    lost: Side | None = None
+    """Whose machine is gone without a word; the other side has not noticed yet."""
 
     def end(self) -> None:
         self.dead = True
         self.listener.connections.pop(self, None)
         if self.passage is not None and self.exchange is None:
             self.passage.left()
+
+    def lose(self, side: Side) -> None:
+        """The machine on ``side`` is gone: nothing comes from there any more, not even that it ended."""
+        self.lost = side
+        if self.exchange is not None and side is Side.SERVER:
+            self.exchange.vanish()
+
+    def give_up(self) -> None:
+        """Whoever is left has noticed."""
+        self.end()
+        if self.exchange is not None:
+            self.exchange.give_up()
 
     def cut(self) -> None:
         """The server's side closes it, whatever is under way."""

@@ -1,5 +1,6 @@
 """The machine of the controller: the services that ship, over simulated ports, and its power switch."""
 
+from collections.abc import Callable
 from typing import Final
 
 import attrs
@@ -18,6 +19,7 @@ from lunanexa_core.ids import HolderId, SessionId
 from lunanexa_core.leadership import Seat
 from lunanexa_core.policy import RETAIN_BYTES_MAX
 from lunanexa_core.southbound.controllers import controller_url
+from lunanexa_ports.asgi import AsgiApplication
 from lunanexa_ports.clock import Clock
 from lunanexa_simulation.answers import SimulatedAnswers
 from lunanexa_simulation.credentials import SimulatedCredentials
@@ -33,7 +35,7 @@ from lunanexa_simulation.private_files import PrivateFolder, SimulatedPrivateFil
 from lunanexa_simulation.replays import SimulatedReplays
 from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.sight import OfLeader, Sight
-from lunanexa_simulation.snapshots import SimulatedSnapshots
+from lunanexa_simulation.snapshots import SimulatedSnapshots, SnapshotFiles
 from lunanexa_simulation.workers import SimulatedWorkers
 
 HOST: Final = "controller"
@@ -77,7 +79,10 @@ class ControllerHost:
         self._starts = 0
         self._server, self._gateway = self._credentials("server"), self._credentials("gateway")
         self._client: SimulatedHttpClient | None = None
+        self._files = SimulatedPrivateFiles(self.folder)
         self._kernel: Kernel | None = None
+        self.before_nodes: Callable[[AsgiApplication], AsgiApplication] = lambda app: app
+        """What stands before what it serves to nodes, from its next process on: an accomplice behind its TLS."""
 
     @property
     def node_address(self) -> EngineAddress:
@@ -103,10 +108,12 @@ class ControllerHost:
     async def start(self) -> None:
         """Starts a process from what the disk holds; returns when it serves."""
         assert self._process is None, "the controller runs already"
+        self._network.wake(self.host)
         self._starts += 1
         self._process = process = ProcessLife()
         self._mount = self.disk.mount()
         self._local = self._own.mount()
+        self._files = SimulatedPrivateFiles(self.folder)
         self._server, self._gateway = self._credentials("server"), self._credentials("gateway")
         self._client = SimulatedHttpClient(self._network, self.host, credentials=self._gateway)
         self.metrics = SimulatedMetrics()
@@ -118,12 +125,18 @@ class ControllerHost:
         assert process is not None, "the controller is down"
         self._mount.kill(keep_unsynced=keep_unsynced)
         self._local.kill(keep_unsynced=keep_unsynced)
+        self._files.kill()
         assert self._client is not None
         self._client.kill()
         for port in (PORT, NODE_PORT):
             self._network.kill(self.host, port)
         self._unwatch()
         process.kill()
+
+    def lose_power(self, *, keep_unsynced: bool = False) -> None:
+        """The same of the whole machine: nobody hears of it. It is up again when the next process starts."""
+        self._network.silence(self.host)
+        self.crash(keep_unsynced=keep_unsynced)
 
     async def stop(self) -> None:
         """Ends the process in order; returns when it is gone."""
@@ -149,6 +162,10 @@ class ControllerHost:
     def durable(self) -> JournalState:
         """What is on the disk."""
         return self.disk.state(JournalState)
+
+    def snapshots(self) -> dict[int, bytes]:
+        """The snapshots that this machine keeps, by sequence."""
+        return self._own.state(SnapshotFiles).files
 
     def archived(self) -> ArchiveFolder:
         """What left the ledger, as this machine keeps it."""
@@ -176,12 +193,13 @@ class ControllerHost:
             server=self._server,
             gateway=self._gateway,
             verifier=installation.verifier,
+            metrics=self.metrics,
             snapshots=SimulatedSnapshots(self._local),
             replays=SimulatedReplays(self._mount, self._local),
             upkeep=journal,
             archive=SimulatedLedgerArchive(self._local),
             workers=SimulatedWorkers(),
-            files=SimulatedPrivateFiles(self.folder),
+            files=self._files,
         )
 
         async def serve(controller: Controller) -> None:
@@ -250,7 +268,7 @@ class ControllerHost:
             stream=stream,
             ids=ids,
         )
-        nodes = NodeRoot(nodes=NodePlaneApp(controller.nodes, ids), ids=ids)
+        nodes = self.before_nodes(NodeRoot(nodes=NodePlaneApp(controller.nodes, ids), ids=ids))
         controller.kernel.listeners.append(OfLeader(controller.kernel, self._sight.grants))
         self._kernel = controller.kernel
         async with trio.open_nursery() as nursery:

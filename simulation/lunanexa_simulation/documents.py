@@ -162,7 +162,73 @@ class ListDocument:
     hardware_performance_validated: bool = attrs.field(default=False, metadata=rules(const=False))
 
 
-DOCUMENTS: Final = (RunDocument, SwarmDocument, ReplayDocument, ShrinkDocument, ListDocument)
+@attrs.frozen(kw_only=True)
+class ServeDocument:
+    """One session on real time. What the seed decides is less than in a run, so that there is no ``digest``."""
+
+    schema: str = attrs.field(default=SCHEMA, metadata=rules(const=SCHEMA))
+    kind: str = _kind("serve")
+    seed: int
+    commit: str | None
+    nodes: int
+    controllers: int
+    verdict: str = attrs.field(metadata=_VERDICT)
+    exit_code: int = attrs.field(metadata=_EXIT_CODE)
+    problem: str | None
+    """What broke first."""
+    detail: str | None
+    served_ms: int
+    quiescent_instants: int
+    """At which the invariants were asked."""
+    invariants: tuple[InvariantDocument, ...]
+    happened: dict[str, int]
+    """What was asked, how it was answered, and which faults there were."""
+    trace_tail: tuple[str, ...]
+    hardware_performance_validated: bool = attrs.field(default=False, metadata=rules(const=False))
+
+
+@attrs.frozen(kw_only=True)
+class LogDocument:
+    """The end of what a process said."""
+
+    process: str
+    lines: tuple[str, ...]
+
+
+@attrs.frozen(kw_only=True)
+class ProcessesDocument:
+    """One run of real processes. What its seed decides is who is struck when and what callers ask; the rest is this
+    machine's, so that there is no ``digest``, and ``wall_ms`` and all ``at_ms`` are of its clock."""
+
+    schema: str = attrs.field(default=SCHEMA, metadata=rules(const=SCHEMA))
+    kind: str = _kind("processes")
+    scenario: str = _kind("processes")
+    seed: int
+    commit: str | None
+    nodes: int
+    rounds: int
+    verdict: str = attrs.field(metadata=_VERDICT)
+    exit_code: int = attrs.field(metadata=_EXIT_CODE)
+    problem: str | None
+    """What broke first."""
+    detail: str | None
+    digest: str | None = attrs.field(default=None, metadata=rules(const=None))
+    wall_ms: int
+    checks: tuple[CheckDocument, ...]
+    happened: dict[str, int]
+    mishaps: tuple[MishapDocument, ...]
+    """What was done to the processes, in this order."""
+    folder: str | None
+    """Where stores and logs are left; ``None``: nowhere."""
+    logs: tuple[LogDocument, ...]
+    """Of those involved in what broke."""
+    hardware_performance_validated: bool = attrs.field(default=False, metadata=rules(const=False))
+
+
+DOCUMENTS: Final = (
+    *(RunDocument, SwarmDocument, ReplayDocument, ShrinkDocument),
+    *(ListDocument, ServeDocument, ProcessesDocument),
+)
 
 
 def simulation_schema() -> Schema:
@@ -192,7 +258,9 @@ def run_document(scenario: str, result: RunResult, commit: str | None) -> RunDoc
         virtual_ms=result.virtual_ms,
         quiescent_instants=result.instants,
         scheduler_steps=result.steps,
-        checks=tuple(CheckDocument(name=one.name, verdict=_word(one.held), at_ms=one.at_ms) for one in result.promises),
+        checks=tuple(
+            CheckDocument(name=one.name, verdict=word_of_check(one.held), at_ms=one.at_ms) for one in result.promises
+        ),
         invariants=invariants_of(result.asked, {(result.problem or "").partition(": ")[0]}),
         happened=dict(sorted(result.happened.items())),
         mishaps=tuple(MishapDocument(number=one.number, told=one.told) for one in result.drawn),
@@ -203,10 +271,11 @@ def run_document(scenario: str, result: RunResult, commit: str | None) -> RunDoc
 def invariants_of(asked: Mapping[str, int], broken: set[str]) -> tuple[InvariantDocument, ...]:
     """Each invariant that was asked, by name."""
     return tuple(
-        InvariantDocument(name=name, verdict=_word(name not in broken), times_asked=count)
+        InvariantDocument(name=name, verdict=word_of_check(name not in broken), times_asked=count)
         for name, count in sorted(asked.items())
     )
 
 
-def _word(held: bool) -> str:
+def word_of_check(held: bool) -> str:
+    """How a promise ended, as documents say it."""
     return HELD if held else BROKEN

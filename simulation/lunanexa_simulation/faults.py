@@ -13,10 +13,21 @@ def crash_controller(world: World, host: ControllerHost | None = None, *, keep_u
     """kill -9 of the controller that leads, or of one of them. What the leader had committed is compared with a full
     replay before it goes."""
     host = host or world.controller
-    if host.up and host.kernel is world.sight.kernel:
-        world.checkers.look_back()
+    _look_back(world, host)
     world.trace(f"{host.host}: the controller is killed")
     host.crash(keep_unsynced=keep_unsynced)
+
+
+def lose_controller(world: World, host: ControllerHost, *, keep_unsynced: bool = False) -> None:
+    """Power loss of one controller's machine: whoever is connected with it hears nothing."""
+    _look_back(world, host)
+    world.trace(f"{host.host}: the machine is gone")
+    host.lose_power(keep_unsynced=keep_unsynced)
+
+
+def _look_back(world: World, host: ControllerHost) -> None:
+    if host.up and host.kernel is world.sight.kernel:
+        world.checkers.look_back()
 
 
 def cut_from_journal(world: World, host: ControllerHost, *, cut: bool = True) -> None:
@@ -42,7 +53,7 @@ def crash_engine(world: World, start: StartId, number: int = 0) -> None:
 
 
 def reboot_node(world: World, number: int = 0, *, keep_unsynced: bool = False) -> None:
-    """Power loss of one node; it comes up again without an agent."""
+    """Power loss of one node: whoever is connected with it hears nothing. It comes up again with its next agent."""
     node = world.nodes[number]
     world.trace(f"{node.name}: the machine reboots")
     node.reboot(keep_unsynced=keep_unsynced)

@@ -9,12 +9,14 @@ import trio
 
 from lunanexa_ports.asgi import ABORT, TLS, Message, Scope
 from lunanexa_ports.http_client import Headers, HttpRequest
-from lunanexa_simulation.connections import Carried, Connection
+from lunanexa_simulation.connections import Carried, Connection, Side
 from lunanexa_simulation.links import Link
 
 WINDOW_BYTES = 256 * 1024
 """What one response may have on its way; then the server's ``send`` waits for the client."""
 BODY_PIECE_BYTES = 64 * 1024
+HEAD_BYTES = 400
+"""Of a request or an answer, about."""
 
 
 class SimulatedClientGone(OSError):
@@ -36,9 +38,12 @@ Item: TypeAlias = Head | bytes | End
 
 
 class Exchange(Carried):
-    """Both sides of one request: the application runs in the network's nursery, the client reads items."""
+    """Both sides of one request: the application runs in the network's ``nursery``, the client reads items."""
 
-    def __init__(self, connection: Connection, request: HttpRequest, there: Link, back: Link) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, connection: Connection, request: HttpRequest, there: Link, back: Link
+    ) -> None:
+        self._nursery = nursery
         self.connection = connection
         self._request = request
         self._there = there
@@ -52,7 +57,7 @@ class Exchange(Carried):
         self._left = False
         self._over = trio.Event()
         """Answered, or the client's departure was heard."""
-        self._handlers: trio.Nursery | None = None
+        self._running = False
         self._items: deque[tuple[float, Item]] = deque()
         self._queued_bytes = 0
         self._last_arrival = 0.0
@@ -67,17 +72,13 @@ class Exchange(Carried):
     async def serve(self) -> None:
         try:
             with self._scope:
-                await self._there.carry()
-                async with trio.open_nursery() as nursery:
-                    self._handlers = nursery
-                    if self._left:
-                        nursery.start_soon(self._hear_departure)
-                    try:
-                        await self._run_app()
-                    finally:
-                        self._handlers = None
-                    nursery.cancel_scope.cancel()
+                await self._there.carry(HEAD_BYTES + self._request.body_bytes)
+                self._running = True
+                if self._left:
+                    self._nursery.start_soon(self._hear_departure)
+                await self._run_app()
         finally:
+            self._running = False
             self.connection.listener.exchanges.pop(self, None)
             if self.connection.passage is not None:
                 self.connection.passage.left()
@@ -87,9 +88,17 @@ class Exchange(Carried):
         self.connection.end()
         self._departed = True
         self._over.set()
-        if not self._answered:
+        if not self._answered and self.connection.lost is not Side.SERVER:
             self._answer(whole=False)
         self._scope.cancel()
+
+    def vanish(self) -> None:
+        self._departed = True
+        self._over.set()
+        self._scope.cancel()
+
+    def give_up(self) -> None:
+        self._break()
 
     async def _run_app(self) -> None:
         try:
@@ -104,9 +113,19 @@ class Exchange(Carried):
 
     async def _hear_departure(self) -> None:
         await self._there.carry()
+        if self.connection.lost is not Side.CLIENT:
+            self._departed = True
+            self._over.set()
+            self._writers.unpark_all()
+
+    def _break(self) -> None:
+        """Both sides see it."""
+        self.connection.end()
         self._departed = True
         self._over.set()
         self._writers.unpark_all()
+        if not self._answered:
+            self._answer(whole=False)
 
     def _asgi_scope(self) -> Scope:
         request, connection = self._request, self.connection
@@ -144,6 +163,9 @@ class Exchange(Carried):
             raise SimulatedClientGone("the client has gone")
         kind = message["type"]
         if kind == "http.response.start" and not self._started:
+            if self._back.draw_break():
+                self._break()
+                raise SimulatedClientGone("the connection broke")
             self._started = True
             status = int(message["status"])
             self._bodiless = self._bodiless or status in (204, 304)
@@ -168,9 +190,11 @@ class Exchange(Carried):
 
     def _put(self, item: Item) -> None:
         # What was sent first arrives first, whatever latency the second draws.
-        self._last_arrival = max(self._last_arrival, trio.current_time() + self._back.draw_latency_s())
+        size_bytes = len(item) if isinstance(item, bytes) else 0
+        sent_bytes = HEAD_BYTES if isinstance(item, Head) else size_bytes
+        self._last_arrival = max(self._last_arrival, self._back.draw_arrival(sent_bytes))
         self._items.append((self._last_arrival, item))
-        self._queued_bytes += len(item) if isinstance(item, bytes) else 0
+        self._queued_bytes += size_bytes
         self._readers.unpark_all()
 
     # --- the client's side ---
@@ -180,7 +204,7 @@ class Exchange(Carried):
         await trio.lowlevel.checkpoint()
         while not self._items and not self.client_closed:
             await self._readers.park()
-        if not self.client_closed:
+        if not self.client_closed and not self._back.here(self._items[0][0]):
             await self._back.until(self._items[0][0])
         if self.client_closed:
             return End(whole=False)
@@ -208,8 +232,8 @@ class Exchange(Carried):
         self._readers.unpark_all()
 
     def _depart(self) -> None:
-        if self._handlers is not None and not self._left:
-            self._handlers.start_soon(self._hear_departure)
+        if self._running and not self._left:
+            self._nursery.start_soon(self._hear_departure)
         self._left = True
 
 

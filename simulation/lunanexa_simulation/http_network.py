@@ -3,10 +3,12 @@
 Time is Trio's clock and randomness comes from one named stream a link, so a run repeats exactly. What TCP
 would do is kept where a caller can see it: order within a connection, backpressure, bytes that are held
 back while a link is blocked and arrive after it heals, data sent before a process died arriving before its
-end. Not simulated: bandwidth, and the kernel's giving up on a link that stays blocked.
+end. A process that dies is heard of; a machine that is gone is not, and whoever is connected with it notices when
+their own kernel gives up. Not simulated: the kernel's giving up on a link that stays blocked.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 import trio
 
@@ -15,7 +17,7 @@ from lunanexa_core.identity.certificate import PeerCertificate
 from lunanexa_ports.asgi import AsgiApplication
 from lunanexa_ports.data_door import Doorkeeper, DoorRefusal
 from lunanexa_ports.http_client import HttpBroken, HttpRequest, HttpUnreachable, TlsPeer
-from lunanexa_simulation.connections import Carried, Connection, Listener
+from lunanexa_simulation.connections import Carried, Connection, Listener, Side
 from lunanexa_simulation.credentials import SimulatedCredentials
 from lunanexa_simulation.door import PassedOn
 from lunanexa_simulation.http_exchange import Exchange
@@ -24,6 +26,11 @@ from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.tls import REFUSED, ServerTls, in_force, shake_hands
 
 FIRST_CLIENT_PORT = 32_768
+PROBE_S: Final = 30
+"""After so long a kernel asks whether the other side of a silent connection is there."""
+GIVE_UP_S: Final = 40
+"""So long after the last sign of it a connection is given up: the first probe and the second are not answered. As the
+sockets of our servers and clients are set: ``TCP_KEEPIDLE``, ``TCP_KEEPINTVL`` and ``TCP_USER_TIMEOUT`` (tcp(7))."""
 
 
 class SimulatedNetwork:
@@ -38,6 +45,46 @@ class SimulatedNetwork:
         self._listeners: dict[tuple[str, int], Listener] = {}
         self._links: dict[tuple[str, str], Link] = {}
         self._next_client_port = FIRST_CLIENT_PORT
+        self._silent: dict[str, trio.Event] = {}
+        """Hosts whose machine is gone, each with what comes when it is back."""
+
+    # --- machines ---
+
+    def silence(self, host: str) -> None:
+        """The machine of a host loses power. Nobody hears of it: nothing goes out any more, no end of a connection
+        either, and nothing that comes is answered. Call it before the processes of the host are killed."""
+        if host not in self._silent:
+            self._silent[host] = trio.Event()
+            for listener in list(self._listeners.values()):
+                for connection in listener.all_connections():
+                    if connection.client[0] == host:
+                        self._lose(connection, Side.CLIENT)
+
+    def wake(self, host: str) -> None:
+        """It is back, and knows of no connection that it had."""
+        silent = self._silent.pop(host, None)
+        if silent is not None:
+            silent.set()
+
+    def _lose(self, connection: Connection, side: Side) -> None:
+        noticed = connection.lost is not None
+        connection.lose(side)
+        if not noticed:
+            self._nursery.start_soon(self._notice, connection)
+
+    async def _notice(self, connection: Connection) -> None:
+        """A machine that is back answers the first probe, that it knows of no such connection."""
+        await trio.sleep(PROBE_S)
+        if _lost_host(connection) in self._silent:
+            await trio.sleep(GIVE_UP_S - PROBE_S)
+        connection.give_up()
+
+    async def _reset(self, connection: Connection) -> None:
+        """The same where something is sent to it before."""
+        source, host = connection.client[0], connection.listener.host
+        await self.link(source, host).carry()
+        await self.link(host, source).carry()
+        connection.give_up()
 
     # --- servers ---
 
@@ -72,7 +119,11 @@ class SimulatedNetwork:
 
     def kill(self, host: str, port: int) -> None:
         """As the death of the server's process. Nothing that its handlers still try to send gets out."""
-        self.cut(host, port)
+        if host in self._silent:
+            for connection in self._listeners[host, port].all_connections():
+                self._lose(connection, Side.SERVER)
+        else:
+            self.cut(host, port)
         del self._listeners[host, port]
 
     def cut(self, host: str, port: int) -> None:
@@ -115,20 +166,25 @@ class SimulatedNetwork:
             self._links[key].latency_ms = (0, 0) if LOOPBACK in key else self._latency_ms
         return self._links[key]
 
+    def troubles(self) -> list[str]:
+        """Which machines are gone and what is wrong with which link, for people."""
+        gone = [f"the machine of {host} is gone" for host in self._silent]
+        links = [(way, link.troubles()) for way, link in sorted(self._links.items())]
+        return [*gone, *(f"{source} to {there}: {', '.join(found)}" for (source, there), found in links if found)]
+
     # --- for the client ---
 
     async def connect(
         self, source: str, request: HttpRequest, credentials: SimulatedCredentials | None = None
     ) -> Connection:
         """Raises ``HttpUnreachable``, and ``HttpBroken`` where a server with TLS refuses the client."""
-        listener = None
         try:
             with trio.fail_after(request.connect_timeout_ms / 1000):
-                for _ in range(1 if request.tls is None else 2):  # TLS 1.3 takes one round trip more
-                    listener = await self._reach(source, request)
+                listener = await self._reach(source, request, opening=True)
+                if request.tls is not None:  # TLS 1.3 takes one round trip more
+                    listener = await self._reach(source, request, opening=False)
         except trio.TooSlowError as exc:
             raise HttpUnreachable(f"no connection within {request.connect_timeout_ms} ms") from exc
-        assert listener is not None
         peer = shake_hands(listener.tls, credentials, request.tls)
         client = (source, self._next_client_port)
         self._next_client_port += 1
@@ -143,16 +199,22 @@ class SimulatedNetwork:
             listener.connections[connection] = None
         return connection
 
-    async def _reach(self, source: str, request: HttpRequest) -> Listener:
-        """One round trip."""
+    async def _reach(self, source: str, request: HttpRequest, *, opening: bool) -> Listener:
+        """One round trip. What is sent to a machine that is gone is sent again until it is back."""
         where = request.host, request.port
-        await self.link(source, request.host).carry()
+        await self.link(source, request.host).carry(opening=opening)
+        await self._awake(request.host)
         listener = self._listeners.get(where)
         accepted = listener is not None and not listener.refusing
-        await self.link(request.host, source).carry()
+        await self.link(request.host, source).carry(opening=opening)
+        await self._awake(request.host)
         if listener is None or not accepted or self._listeners.get(where) is not listener:
             raise HttpUnreachable("connection refused")
         return listener
+
+    async def _awake(self, host: str) -> None:
+        while host in self._silent:
+            await self._silent[host].wait()
 
     def _let_in(
         self,
@@ -174,15 +236,25 @@ class SimulatedNetwork:
 
     def ask(self, connection: Connection, request: HttpRequest) -> Exchange:
         source = connection.client[0]
-        exchange = Exchange(connection, request, self.link(source, request.host), self.link(request.host, source))
+        there, back = self.link(source, request.host), self.link(request.host, source)
+        exchange = Exchange(self._nursery, connection, request, there, back)
         self.carry(connection, exchange, request.target)
         return exchange
 
     def carry(self, connection: Connection, exchange: Carried, target: str) -> None:
         """Runs the server's side of ``exchange``."""
         listener = connection.listener
+        if connection.lost is not None:  # nothing of it is heard
+            connection.exchange = exchange
+            if _lost_host(connection) not in self._silent:
+                self._nursery.start_soon(self._reset, connection)
+            return
         listener.exchanges[exchange] = None
         connection.exchange = exchange
         if connection.dead:  # closed between its opening and the request
             exchange.die()
         self._nursery.start_soon(exchange.serve, name=f"{listener.host}:{listener.port} {target}")
+
+
+def _lost_host(connection: Connection) -> str:
+    return connection.client[0] if connection.lost is Side.CLIENT else connection.listener.host

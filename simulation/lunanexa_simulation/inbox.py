@@ -1,7 +1,7 @@
 """Media in memory: what people put in an inbox and find in an outbox. They outlive the agents that use them."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import attrs
 import trio
@@ -31,6 +31,10 @@ class SimulatedMedia:
     reports: dict[int, bytes] = attrs.Factory(dict)
     floor: int = 0
     plugged_in: bool = True
+    damaged: bool = False
+    """The inbox is there and can't be read."""
+    room_bytes: int | None = None
+    """For blobs; ``None``: any number."""
     unavailable: bool = False
     """Neither the counter nor the outbox nor the place of blobs can be used."""
     delay_ms: int = 0
@@ -50,6 +54,8 @@ class SimulatedInbox(Inbox):
 
     async def names(self) -> Sequence[str]:
         await trio.lowlevel.checkpoint()
+        if self._media.damaged:
+            raise PortUnavailable("the simulated inbox can't be read: mend it")
         return sorted(self._bundles())[-BUNDLES_MAX:]
 
     async def read(self, name: str) -> SignedDocument | BundleRefusal | None:
@@ -71,8 +77,18 @@ class SimulatedInbox(Inbox):
             return BundleRefusal.BLOB_MISSING
         if (len(content), hashlib.sha256(content).hexdigest()) != (blob.size_bytes, blob.sha256):
             return BundleRefusal.BLOB_CHANGED
+        held = sum(map(len, self._media.taken.values()))
+        if self._media.room_bytes is not None and held + len(content) > self._media.room_bytes:
+            return BundleRefusal.NO_ROOM
         self._media.taken[blob.sha256] = content
         return None
+
+    async def keep_blobs(self, wanted: Collection[str]) -> None:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        for sha256 in sorted(self._media.taken.keys() - set(wanted)):
+            await self._write()
+            del self._media.taken[sha256]
 
     async def floor(self) -> int:
         await trio.lowlevel.checkpoint()
@@ -86,8 +102,8 @@ class SimulatedInbox(Inbox):
     async def report(self, number: int, report: bytes) -> None:
         await self._write()
         self._media.reports[number] = report
-        for old in sorted(self._media.reports)[:-REPORTS_KEPT]:
-            del self._media.reports[old]
+        own = sorted(one for one in self._media.reports if one <= number)
+        self._media.reports = {one: self._media.reports[one] for one in own[-REPORTS_KEPT:]}
 
     def _bundles(self) -> dict[str, SimulatedBundle]:
         return self._media.bundles if self._media.plugged_in else {}

@@ -28,6 +28,7 @@ from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.life import ProcessLife
 from lunanexa_simulation.memory import SimulatedMemory
 from lunanexa_simulation.node_store import NodeStoreState, SimulatedNodeStore
+from lunanexa_simulation.older import OlderSigner
 from lunanexa_simulation.processes import (
     FIRST_PORT,
     STRANGER,
@@ -40,7 +41,8 @@ from lunanexa_simulation.sight import OpenPassage
 from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
 
 MEMORY_MIB: Final = 128 * 1024
-_PORTS_EACH: Final = 1_000
+PORTS_EACH: Final = 1_000
+"""So many starts a machine has, each with a port of its own."""
 
 
 class NodeHost:
@@ -59,12 +61,13 @@ class NodeHost:
         linger_ms: int,
         controllers: Sequence[EngineAddress] = (EngineAddress(HOST, NODE_PORT),),
         data_port: int | None = None,
+        ports_each: int = PORTS_EACH,
     ) -> None:
         self.name = name
         self.disk = SimulatedDisk()
         self.disk.faults.delay_ms = sync_ms
         # Engines listen on loopback, of which the simulated network has one: each host has ports of its own.
-        self.machine = SimulatedHost(nursery, name, first_port=FIRST_PORT + number * _PORTS_EACH)
+        self.machine = SimulatedHost(nursery, name, first_port=FIRST_PORT + number * ports_each)
         self.machine.faults.linger_ms = linger_ms
         self.memory = SimulatedMemory(MEMORY_MIB, used_mib=8 * 1024, held_mib=self.machine.held_mib)
         self.clock = SimulatedClock(mono_ms=number * 7_777_777, wall_ms=EPOCH_WALL_MS + number)
@@ -78,6 +81,8 @@ class NodeHost:
         self._data_port = data_port
         self.data_host = f"{name}-data"
         """Data takes another way than what agent and controller say to each other: each may be cut by itself."""
+        self.older = False
+        """Whether its next agent speaks as one of an earlier version."""
         self.token: EnrolmentToken | None = None
         """Which its next agent enrols with."""
         self.identity = IdentityFolder()
@@ -85,11 +90,13 @@ class NodeHost:
         self._starts = 0
         self._agent: _Agent | None = None
         self._running: NodeAgent | None = None
-        self._seen = _Seen(self.disk)
+        self._seen = SeenOnDisk(self.disk)
 
     async def start(self) -> None:
         """Starts an agent from what the disk holds; returns when it runs."""
         assert self._agent is None, "the agent runs already"
+        for host in (self.name, self.data_host):
+            self._network.wake(host)
         self._starts += 1
         stream = self._streams.stream(f"{self.name}/{self._starts}/identity")
         credentials = SimulatedCredentials(self._keyring, stream, self.clock, self.identity)
@@ -110,7 +117,7 @@ class NodeHost:
             store=SimulatedNodeStore(agent.mount),
             processes=agent.processes,
             memory=self.memory,
-            signer=self._signer,
+            signer=OlderSigner(self._signer) if self.older else self._signer,
             verifier=self._verifier,
         )
         settings = NodeSettings(
@@ -138,8 +145,10 @@ class NodeHost:
         agent.life.kill()
 
     def reboot(self, *, keep_unsynced: bool = False) -> None:
-        """Power loss, and the machine comes up again without an agent: every process is gone, the disk holds what
-        was synced, the monotonic clock begins anew."""
+        """Power loss: every process is gone and nobody hears of it, the disk holds what was synced, the monotonic clock
+        begins anew. It is up again when the next agent starts."""
+        for host in (self.name, self.data_host):
+            self._network.silence(host)
         self.disk.crash(keep_unsynced=keep_unsynced)
         if self._agent is not None:
             self.crash()
@@ -239,7 +248,7 @@ class _Agent:
         self.life = ProcessLife()
 
 
-class _Seen:
+class SeenOnDisk:
     """What checkers read from a node's disk; each value is decoded once."""
 
     def __init__(self, disk: SimulatedDisk) -> None:

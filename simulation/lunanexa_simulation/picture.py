@@ -6,6 +6,7 @@ from lunanexa_core.state import Node
 from lunanexa_simulation.controller_host import ControllerHost
 from lunanexa_simulation.documents import StateDocument
 from lunanexa_simulation.node_host import NodeHost
+from lunanexa_simulation.site import Site
 from lunanexa_simulation.world import World
 
 
@@ -18,6 +19,7 @@ def picture_of(world: World) -> tuple[StateDocument, ...]:
         ("open requests", _requests(world)),
         ("queues", _queues(world)),
         ("trust", _trust(world)),
+        ("network", iter(world.network.troubles())),
         ("the end of the trace", iter(world.run.trace.tail)),
     )
     return tuple(StateDocument(about=about, lines=tuple(lines)) for about, lines in parts)
@@ -85,3 +87,39 @@ def _trust(world: World) -> Iterator[str]:
     trust = world.controller.kernel.state.trust if world.controller.up else None
     if trust is not None:
         yield f"version {trust.version}, {trust.stage.value}, {len(trust.authorities)} authorities"
+
+
+def picture_of_site(site: Site) -> tuple[StateDocument, ...]:
+    """A machine without a network. It reads and changes nothing."""
+    parts = (
+        ("the agent", _of_agent(site)),
+        ("engines", (f"{start} of {assignment}" for assignment, start in site.living())),
+        ("media", _media(site)),
+        ("the end of the trace", iter(site.run.trace.tail)),
+    )
+    return tuple(StateDocument(about=about, lines=tuple(lines)) for about, lines in parts)
+
+
+def _of_agent(site: Site) -> Iterator[str]:
+    if site.agent is None:
+        yield "none runs, or it has not recovered"
+        return
+    bundle = site.agent.bundles.bundle
+    yield "follows nothing" if bundle is None else f"follows generation {bundle.generation} of {bundle.cluster}"
+    for report in site.agent.reports():
+        yield f"{report.assignment}: {report.state.value}, {report.start or 'no start'}"
+    for refused in site.agent.bundles.refused:
+        yield f"refuses {refused.name}: {refused.refusal}"
+
+
+def _media(site: Site) -> Iterator[str]:
+    media = site.media
+    yield f"in the inbox: {', '.join(sorted(media.bundles)) or 'nothing'}"
+    yield f"taken: {len(media.taken)} blobs; the counter stands at {media.floor}"
+    report = site.report()
+    if report is None:
+        yield "in the outbox: nothing"
+    else:
+        states = ", ".join(one.state.value for one in report.heartbeat.replicas) or "nothing"
+        told = f"{report.number} says generation {report.heartbeat.generation}, {states}"
+        yield f"in the outbox: {len(media.reports)} reports; {told}"

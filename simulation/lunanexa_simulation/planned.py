@@ -15,6 +15,5 @@ PLANNED: Final = tuple(
         ("floor-breach", "a deployment falls below its floor of replicas, and is brought back", "floors of replicas"),
         ("device-lost", "an accelerator is lost, or does not say what memory it has", "accelerators in placement"),
         ("tenant-quota", "budgets of tenants are used up, refilled and never passed", "budgets of tenants"),
-        ("schema-upgrade", "a store of the last released schema is taken up under traffic", "a simulated schema"),
     )
 )

@@ -23,6 +23,11 @@ class SimulatedPrivateFiles(PrivateFiles):
 
     def __init__(self, folder: PrivateFolder) -> None:
         self._folder = folder
+        self._dead = False
+
+    def kill(self) -> None:
+        """The process is killed, and nothing it still tries gets out. Idempotent."""
+        self._dead = True
 
     def read(self, name: str) -> bytes | None:
         self._check(name)
@@ -55,6 +60,8 @@ class SimulatedPrivateFiles(PrivateFiles):
         return f"{self._folder.path}/{name}"
 
     def _check(self, name: str) -> None:
+        if self._dead:
+            raise PortUnavailable("the simulated process is dead")
         if self._folder.unavailable:
             raise PortUnavailable(f"{self.place(name)} can't be reached: make its simulated folder available")
 

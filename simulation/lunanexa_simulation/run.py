@@ -29,6 +29,7 @@ from lunanexa_simulation.verdicts import (
 from lunanexa_simulation.virtual_time import VirtualTime
 
 if TYPE_CHECKING:
+    from lunanexa_simulation.site import Site
     from lunanexa_simulation.world import World
 
 _FLAG: Final = "_ALLOW_DETERMINISTIC_SCHEDULING"
@@ -62,6 +63,8 @@ class Manner:
 
     attend: Callable[["World"], None] = lambda _: None
     """Called with the world when it is made."""
+    attend_site: Callable[["Site"], None] = lambda _: None
+    """The same of a machine without a network."""
     until_ms: int | None = None
     """The run stops there: nothing that is due later happens. ``at_stop`` is called then, with all as it stands."""
     at_stop: Callable[[], None] = lambda: None
@@ -133,7 +136,8 @@ def deterministic_scheduling(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def _logs_to(buffer: LogBuffer) -> Iterator[None]:
+def logs_to(buffer: LogBuffer) -> Iterator[None]:
+    """The services' log lines go there inside, and where they went before outside."""
     before = structlog.get_config()
     structlog.configure(
         processors=[structlog.contextvars.merge_contextvars, buffer.processor],
@@ -171,7 +175,7 @@ def run_simulated(
         finally:
             ended_ms = virtual_ms()
 
-    with deterministic_scheduling(seed), _logs_to(run.logs):
+    with deterministic_scheduling(seed), logs_to(run.logs):
         try:
             trio.run(loop, clock=time, instruments=[schedule])  # noqa: TID251  # the one loop of a simulated world
         except BaseExceptionGroup as group:

@@ -1,7 +1,7 @@
 """WebSockets of a simulated world: ASGI applications called in memory, over the same links as HTTP.
 
 Messages keep their order, wait while a link is blocked, and what was sent before a process died arrives before
-its end. Not simulated: pings (a link that is blocked is not noticed), bandwidth, the size of a message.
+its end. Not simulated: pings. A link that stays blocked is not noticed; a machine that is gone is, as soon as by pings.
 """
 
 from collections import deque
@@ -14,12 +14,14 @@ import trio
 
 from lunanexa_ports.asgi import Message, Scope
 from lunanexa_ports.http_client import Headers, HttpRequest
-from lunanexa_simulation.connections import Carried, Connection
+from lunanexa_simulation.connections import Carried, Connection, Side
 from lunanexa_simulation.http_exchange import SimulatedClientGone
 from lunanexa_simulation.http_network import SimulatedNetwork
 
 WINDOW_BYTES: Final = 64 * 1024
 """What may be on its way to a client that does not read; then the server's ``send`` waits."""
+SAID_MAX: Final = 32
+"""So many messages may be on their way to a server, where a client asks before it speaks."""
 _BROKEN: Final = 1006
 
 
@@ -29,6 +31,7 @@ class Refused:
 
     status: int
     body: bytes
+    headers: Headers = ()
 
 
 @attrs.frozen
@@ -36,6 +39,7 @@ class Closed:
     """The connection is over; 1006: nobody said why."""
 
     code: int
+    reason: str = ""
 
 
 Item: TypeAlias = str | Refused | Closed
@@ -53,7 +57,7 @@ class WebSocketExchange(Carried):
         headers: Headers,
     ) -> None:
         source, server = connection.client[0], connection.listener.host
-        self._connection = connection
+        self.connection = connection
         self._there = network.link(source, server)
         self._back = network.link(server, source)
         self._scope = trio.CancelScope()
@@ -77,12 +81,15 @@ class WebSocketExchange(Carried):
         self._items: deque[tuple[float, Item]] = deque()
         self._last_said_s = self._last_item_s = 0.0
         self._under_way_bytes = 0
-        self._status = 0
+        self._refusing = Refused(status=0, body=b"")
         self._over = False
         self._departed = False
         self._news = trio.lowlevel.ParkingLot()
+        self._room = trio.lowlevel.ParkingLot()
         self.accepted = trio.Event()
         """Or refused, or over."""
+        self.accepting: Message | None = None
+        """What the server said as it accepted."""
         self._say({"type": "websocket.connect"})
 
     # --- the server's side ---
@@ -91,17 +98,25 @@ class WebSocketExchange(Carried):
         try:
             with self._scope:
                 try:
-                    await self._connection.app(self._asgi_scope, self._receive, self._send)
+                    await self.connection.app(self._asgi_scope, self._receive, self._send)
                 except* SimulatedClientGone:
                     pass
-            self._end(Closed(_BROKEN))
+            if self.connection.lost is not Side.SERVER:
+                self._end(Closed(_BROKEN))
         finally:
-            self._connection.listener.exchanges.pop(self, None)
+            self.connection.listener.exchanges.pop(self, None)
 
     def die(self) -> None:
-        self._connection.end()
-        self._end(Closed(_BROKEN))
+        self.connection.end()
+        if self.connection.lost is not Side.SERVER:
+            self._end(Closed(_BROKEN))
         self._scope.cancel()
+
+    def vanish(self) -> None:
+        self._scope.cancel()
+
+    def give_up(self) -> None:
+        self._end(Closed(_BROKEN))
 
     async def _receive(self) -> Message:
         await trio.lowlevel.checkpoint()
@@ -114,6 +129,7 @@ class WebSocketExchange(Carried):
             self._news.unpark_all()
         else:
             self._said.popleft()
+            self._room.unpark_all()
         return message
 
     async def _send(self, message: Message) -> None:
@@ -123,16 +139,20 @@ class WebSocketExchange(Carried):
         if self._departed or self._over:
             raise SimulatedClientGone("the client has gone")
         match message["type"]:
+            case "websocket.accept" if self._back.draw_break():
+                self._end(Closed(_BROKEN))
+                raise SimulatedClientGone("the connection broke")
             case "websocket.accept":
+                self.accepting = message
                 self.accepted.set()
             case "websocket.send":
                 self._put(message["text"])
             case "websocket.close":
-                self._end(Closed(int(message["code"])))
+                self._end(Closed(int(message["code"]), message.get("reason") or ""))
             case "websocket.http.response.start":
-                self._status = int(message["status"])
+                self._refusing = Refused(status=int(message["status"]), body=b"", headers=tuple(message["headers"]))
             case "websocket.http.response.body":
-                self._end(Refused(status=self._status, body=bytes(message["body"])))
+                self._end(attrs.evolve(self._refusing, body=bytes(message["body"])))
             case kind:
                 raise ValueError(f"unexpected message {kind!r}")
 
@@ -140,21 +160,29 @@ class WebSocketExchange(Carried):
         if not self._over:
             self._put(item)
             self._over = True
+            self._room.unpark_all()
             self.accepted.set()
             code = item.code if isinstance(item, Closed) else 1000
             self._say({"type": "websocket.disconnect", "code": code})
 
     def _put(self, item: Item) -> None:
-        self._last_item_s = max(self._last_item_s, trio.current_time() + self._back.draw_latency_s())
+        size_bytes = len(item) if isinstance(item, str) else 0
+        self._last_item_s = max(self._last_item_s, self._back.draw_arrival(size_bytes))
         self._items.append((self._last_item_s, item))
-        self._under_way_bytes += len(item) if isinstance(item, str) else 0
+        self._under_way_bytes += size_bytes
         self._news.unpark_all()
 
     # --- the client's side ---
 
-    def say(self, text: str) -> None:
-        """Sends one message; after the end it is lost."""
-        self._say({"type": "websocket.receive", "text": text, "bytes": None})
+    def say(self, text: str | None, data: bytes | None = None) -> None:
+        """Sends one message, of text or of ``data``; after the end it is lost."""
+        self._say({"type": "websocket.receive", "text": text, "bytes": data})
+
+    async def room(self) -> None:
+        """Returns when the server has taken most of what was said, or it is over."""
+        await trio.lowlevel.checkpoint()
+        while len(self._said) >= SAID_MAX and not self._over:
+            await self._room.park()
 
     async def hear(self) -> Item:
         """The next message, or how the connection ended, again and again."""
@@ -169,12 +197,14 @@ class WebSocketExchange(Carried):
             self._news.unpark_all()
         return item
 
-    def leave(self) -> None:
-        """The client is gone, without a word."""
-        self._say({"type": "websocket.disconnect", "code": _BROKEN})
+    def leave(self, code: int = _BROKEN) -> None:
+        """The client closes with a code; or its process is gone. The first time counts."""
+        if self.connection.lost is not Side.CLIENT:
+            self._say({"type": "websocket.disconnect", "code": code})
 
     def _say(self, message: Message) -> None:
-        self._last_said_s = max(self._last_said_s, trio.current_time() + self._there.draw_latency_s())
+        size_bytes = len(message.get("text") or message.get("bytes") or "")
+        self._last_said_s = max(self._last_said_s, self._there.draw_arrival(size_bytes))
         self._said.append((self._last_said_s, message))
         self._news.unpark_all()
 

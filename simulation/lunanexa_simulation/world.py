@@ -1,4 +1,4 @@
-"""A whole fleet in one process: a controller and up to four nodes, each with its disk and its clock, a
+"""A whole fleet in one process: a controller and its nodes, each with its disk and its clock, a
 network between them, a client, and the checkers that look at everything.
 
 Times of two machines are never compared, so each machine has a clock of its own, which starts elsewhere.
@@ -34,7 +34,7 @@ from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwor
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.installation import PROMPT_SECRET, Installation, Secrets
 from lunanexa_simulation.journal import JournalState
-from lunanexa_simulation.node_host import NodeHost
+from lunanexa_simulation.node_host import PORTS_EACH, NodeHost
 from lunanexa_simulation.promises import Promises
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.sight import Sight
@@ -45,6 +45,9 @@ MODEL_ALIAS: Final = "tiny"
 SERVED_NAME: Final = "reference"
 DEPLOYMENT: Final = "tiny"
 DATA_PORT: Final = 8500
+NODES_MAX: Final = 100
+_PORTS: Final = 25_000
+"""Of all engines together."""
 TOKENS: Final = 64
 """What every answer has."""
 
@@ -53,7 +56,9 @@ TOKENS: Final = 64
 class WorldPlan:
     """What a scenario's world is made of."""
 
-    nodes: int = attrs.field(default=1, validator=attrs.validators.and_(attrs.validators.ge(1), attrs.validators.le(4)))
+    nodes: int = attrs.field(
+        default=1, validator=attrs.validators.and_(attrs.validators.ge(1), attrs.validators.le(NODES_MAX))
+    )
     latency_ms: tuple[int, int] = (1, 4)
     sync_ms: int = 2
     """How long a disk takes until a write is durable."""
@@ -88,9 +93,8 @@ class World(Promises):
         self.network = SimulatedNetwork(nursery, run.streams, latency_ms=plan.latency_ms)
         self.clock = SimulatedClock(mono_ms=1_000_000, wall_ms=EPOCH_WALL_MS)
         ids = SimulatedIds(run.streams.stream("installation"), self.clock)
-        names = [NodeId(f"sim-dgx-{number}") for number in range(1, plan.nodes + 1)]
         self.secrets = Secrets.draw(ids)
-        keyring = SimulatedKeyring()
+        self.keyring = keyring = SimulatedKeyring()
         self.fleet_keys = SimulatedFleetKeys(keyring, run.streams.stream("controller/keys"))
         installation = Installation(
             begin=self.secrets.begin(ClusterId(ids.new("cl")), self.fleet_keys),
@@ -127,14 +131,15 @@ class World(Promises):
                 network=self.network,
                 streams=run.streams,
                 keyring=keyring,
-                name=name,
+                name=NodeId(f"sim-dgx-{number}"),
                 number=number,
                 controllers=[host.node_address for host in self.controllers[: plan.controllers_told]],
                 data_port=DATA_PORT if plan.doors else None,
                 sync_ms=plan.sync_ms,
                 linger_ms=plan.linger_ms,
+                ports_each=min(PORTS_EACH, _PORTS // plan.nodes),
             )
-            for number, name in enumerate(names, start=1)
+            for number in range(1, plan.nodes + 1)
         ]
         self.client = Client(
             SimulatedHttpClient(self.network, "client"),

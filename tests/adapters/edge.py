@@ -69,7 +69,7 @@ async def edge(
         ids = SimulatedIds(streams.stream("edge"), world.clock)
         operator = KernelOperator(world.kernel, "0.1.0")
         cluster_keys = ClusterKeys(world.kernel, world.fleet_keys, world.clock, ids)
-        nodes = KernelNodePlane(world.kernel, cluster_keys, SimulatedVerifier(world.keyring), SECRET)
+        nodes = KernelNodePlane(world.kernel, cluster_keys, SimulatedVerifier(world.keyring), world.metrics, SECRET)
         workloads = KernelWorkloads(world.kernel, world.dispatch)
         data_plane = DataPlane(
             gateway=world.gateway,

@@ -9,14 +9,14 @@ import trio
 from trio.testing import MockClock
 
 from lunanexa_apps.codec import structure
-from lunanexa_core.commands import CreateKey, ReportHeartbeat
+from lunanexa_core.commands import CreateKey, ShowDocument
 from lunanexa_core.contract.recovery import RecoveryDocument, RecoveryEnded
 from lunanexa_core.events import KeyCreated
 from lunanexa_core.ids import KeyId
 from lunanexa_core.keys import Role, secret_digest
 from tests.adapters.asgi_driver import Client
 from tests.adapters.edge import KEY, OPERATOR_KEY, edge
-from tests.core.builders import api_key, heartbeat, report
+from tests.core.builders import api_key, heartbeat, report, reported
 
 DEPLOYMENTS = "/admin/v1/deployments"
 RECOVERY = "/admin/v1/recovery"
@@ -58,7 +58,8 @@ async def test_a_recovery_is_seen_and_ended(autojump_clock: MockClock) -> None:
         stale = await ask("POST", f"{RECOVERY}:rebase", {"plan": "ab"}).call(one.root)
         assert (stale.status, stale.error()["code"]) == (409, "stale_generation")
         ahead = attrs.evolve(heartbeat(9, report()), epoch=7)
-        await one.world.kernel.ask(ReportHeartbeat(ahead), "node")
+        await one.world.kernel.ask(ShowDocument(node=ahead.node, epoch=7, generation=0), "node")
+        await one.world.kernel.ask(reported(ahead), "node")
         ready = await ask("GET", "/ready", headers=()).call(one.root)
         assert (ready.status, ready.json()["blockers"]) == (503, ["recovering"])
         status = (await ask("GET", "/admin/v1/status").call(one.root)).json()

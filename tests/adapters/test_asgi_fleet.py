@@ -192,7 +192,7 @@ async def test_a_clock_that_is_far_off_is_told(autojump_clock: MockClock) -> Non
         kernel = one.world.kernel
         name, reading = next(iter(kernel.observed.nodes.items()))
         beat = attrs.evolve(reading.heartbeat, sequence=reading.sequence + 1, skew_ms=-600_000, skew_error_ms=3)
-        await kernel.ask(ReportHeartbeat(beat), name)
+        await kernel.ask(ReportHeartbeat(beat, kernel.state.nodes[name].public_key or ""), name)
         listed = structure(NodeList, await get(one, NODES), closed=True)
         assert {node.node: (node.skew_ms, node.skew_error_ms) for node in listed.data}[name] == (-600_000, 3)
         (alert,) = structure(StatusDocument, await get(one, "/admin/v1/status"), closed=True).alerts
@@ -206,7 +206,7 @@ async def test_a_replica_that_waits_for_its_nodes_lease_is_told(autojump_clock: 
         (assignment,) = [one.assignment for one in kernel.state.assignments.values() if one.node == name]
         waiting = UnstartedReplica(assignment, ReplicaState.AWAITING_LEASE)
         beat = attrs.evolve(reading.heartbeat, sequence=reading.sequence + 1, replicas=(), unstarted=(waiting,))
-        await kernel.ask(ReportHeartbeat(beat), name)
+        await kernel.ask(ReportHeartbeat(beat, kernel.state.nodes[name].public_key or ""), name)
         document = structure(StatusDocument, await get(one, "/admin/v1/status"), closed=True)
         states = [replica.state for deployment in document.deployments for replica in deployment.replicas]
         assert states == [ReplicaState.AWAITING_LEASE.value]

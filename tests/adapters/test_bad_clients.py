@@ -28,6 +28,8 @@ from tests.adapters.edge import JSON, KEY, LIMITS, OPERATOR_KEY, Edge, edge
 from tests.adapters.http_tools import parse_answer, read_to_end, read_until
 from tests.apps.gateway_fleet import DONE, delta
 
+pytestmark = pytest.mark.thorough
+
 CHAT = json.dumps({"model": "tiny", "messages": [{"role": "user", "content": "Once"}], "stream": True}).encode()
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nauthorization: " + KEY[1] + b"\r\n"
 SHAPE = {"message", "type", "param", "code", "retryable", "request_id"}

@@ -3,11 +3,17 @@
 import os
 import signal
 import sys
+from pathlib import Path
 
+import attrs
+import pytest
 import trio
 
 from lunanexa_adapters.children.children import LinuxChildren
 from lunanexa_ports.children import ChildOrder
+from lunanexa_ports.errors import PortFault
+
+pytestmark = pytest.mark.thorough
 
 
 def python(script: str) -> ChildOrder:
@@ -50,3 +56,15 @@ async def test_killing_takes_the_group() -> None:
         # The pipe ends only when the grandchild, which held it too, is gone.
         assert await trio.to_thread.run_sync(os.read, read_end, 100) == b""
     os.close(read_end)
+
+
+async def test_what_a_child_says_goes_after_what_its_file_holds(tmp_path: Path) -> None:
+    file = tmp_path / "child.log"
+    order = attrs.evolve(python("import os; os.write(1, b'out '); os.write(2, b'err ')"), output=str(file))
+    with LinuxChildren() as children, trio.fail_after(30):
+        for _ in range(2):
+            assert await (await children.start(order)).wait() == 0
+        assert file.read_bytes() == b"out err out err "
+        assert file.stat().st_mode & 0o777 == 0o600
+        with pytest.raises(PortFault, match="no-such"):
+            await children.start(attrs.evolve(order, output=str(tmp_path / "no-such" / "log")))

@@ -25,6 +25,9 @@ from lunanexa_core.ids import ClusterId, HolderId, NodeId, StartId
 from lunanexa_core.southbound.heartbeat import ReplicaState
 from tests.adapters.doors import GATEWAY, Doored, TlsCaller, doored, issued
 from tests.apps.door_machine import CLUSTER, START, record
+from tests.examples import examples
+
+pytestmark = pytest.mark.thorough
 
 
 async def mirror(stream: trio.SocketStream) -> None:
@@ -247,6 +250,7 @@ async def test_an_engine_that_dies_cuts_its_callers() -> None:
         await door.until_inside(1)
         while not door.engines:
             await trio.sleep(0.001)
+        await trio.lowlevel.wait_readable(door.engines[0].socket)
         door.engines[0].socket.close()
         assert await is_cut(caller)
 
@@ -346,7 +350,7 @@ async def test_a_stranger_who_says_nothing_or_rubbish_is_cut() -> None:
         assert await (await door.call()).receive_after(b"well") == b"well"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=6), st.integers(1, 600))
 def test_whatever_a_stranger_begins_with(changes: list[tuple[int, int]], until: int) -> None:
     """A hello with some bytes changed, cut anywhere: nobody else notices."""
@@ -394,7 +398,7 @@ def test_the_server_is_read_from_a_hello() -> None:
         assert server_name_of(hello[:size]) is None
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.binary(max_size=200), st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=6))
 def test_no_hello_is_too_strange_to_be_read(rubbish: bytes, changes: list[tuple[int, int]]) -> None:
     hello = bytearray(hello_for(START))

@@ -17,6 +17,8 @@ from tests.adapters.test_data_door import silent
 from tests.adapters.test_http_server_malformed import frame, handshake
 from tests.apps.door_machine import CLUSTER, record
 
+pytestmark = pytest.mark.thorough
+
 
 def request(door: Doored, **changes: object) -> HttpRequest:
     asked = HttpRequest(method="POST", host=door.host, port=door.port, target="/v1/x", body=b"a" * 70_000)

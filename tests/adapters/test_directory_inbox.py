@@ -2,14 +2,18 @@
 
 import json
 import os
+import shutil
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+import trio
 
 from lunanexa_adapters.crypto.signing import Ed25519Signer, Ed25519Verifier
 from lunanexa_adapters.files.bundle_files import BUNDLE, SIGNATURE, describe_blob, read_whole_bundle, write_bundle
-from lunanexa_adapters.files.inbox import DirectoryInbox, read_reports
-from lunanexa_core.southbound.bundle import BundleRefusal
+from lunanexa_adapters.files.inbox import REPORTS_READ_MAX, ROOM_KEPT_BYTES, DirectoryInbox, read_reports
+from lunanexa_core.southbound.bundle import Blob, BundleRefusal, blob_path
 from lunanexa_ports.errors import PortFault
 
 
@@ -80,6 +84,98 @@ async def test_a_blob_that_was_spoilt_on_the_node_is_taken_anew(inbox: Directory
     assert placed.read_bytes() == b"weights"
 
 
+async def test_a_damaged_entry_keeps_no_bundle_out_and_links_are_none(inbox: DirectoryInbox, tmp_path: Path) -> None:
+    (tmp_path / "inbox" / "loop").symlink_to("loop")
+    (tmp_path / "inbox" / "elsewhere").symlink_to(tmp_path)
+    (tmp_path / "inbox" / "whole").mkdir()
+    assert list(await inbox.names()) == ["whole"]
+
+
+async def test_what_was_not_taken_to_its_end_goes_and_nothing_of_others(inbox: DirectoryInbox, tmp_path: Path) -> None:
+    place = tmp_path / "blobs" / "sha256"
+    place.mkdir(parents=True)
+    kept, gone = "a" * 64, "b" * 64
+    for name in (kept, gone, f".{kept}.x1_y.tmp", f".{gone}.abc.tmp", "notes", "c" * 63):
+        (place / name).touch()
+    await inbox.keep_blobs([kept])
+    assert sorted(path.name for path in place.iterdir()) == sorted([kept, "notes", "c" * 63])
+    (tmp_path / "outbox").mkdir()
+    for name in (".report-000000000001.json.abc.tmp", "report-1.txt", "notes"):
+        (tmp_path / "outbox" / name).touch()
+    await inbox.report(1, b"one")
+    found = sorted(path.name for path in (tmp_path / "outbox").iterdir())
+    assert found == ["notes", "report-000000000001.json", "report-1.txt"]
+
+
+_TAKER = """
+import sys, trio
+from pathlib import Path
+from lunanexa_adapters.files.inbox import DirectoryInbox
+from lunanexa_core.southbound.bundle import Blob, blob_path
+folder, sha256, size = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+inbox = DirectoryInbox(
+    inbox=folder / "inbox", outbox=folder / "outbox", blobs=folder / "blobs", counter=folder / "counter"
+)
+trio.run(inbox.take_blob, "1", Blob(path=blob_path(sha256), size_bytes=size, sha256=sha256))
+"""
+
+
+@pytest.mark.slow
+async def test_who_is_killed_while_it_copies_leaves_nothing_that_counts(inbox: DirectoryInbox, tmp_path: Path) -> None:
+    folder, size_bytes, sha256 = tmp_path / "inbox" / "1" / "blobs" / "sha256", 4 << 30, "a" * 64
+    folder.mkdir(parents=True)
+    with (folder / sha256).open("wb") as file:
+        file.truncate(size_bytes)
+    place = tmp_path / "blobs" / "sha256"
+    command = [sys.executable, "-c", _TAKER, str(tmp_path), sha256, str(size_bytes)]
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            taker = await nursery.start(partial(trio.run_process, command, check=False))
+            while not [path for path in (place.iterdir() if place.is_dir() else ()) if path.stat().st_size]:
+                await trio.sleep(0.005)
+            taker.kill()
+    (left,) = place.iterdir()
+    assert left.suffix == ".tmp"
+    assert 0 < left.stat().st_size < size_bytes
+    await inbox.keep_blobs([sha256])
+    assert list(place.iterdir()) == []
+
+
+async def test_no_blob_takes_the_last_of_the_disk(inbox: DirectoryInbox, tmp_path: Path) -> None:
+    folder = tmp_path / "inbox" / "1" / "blobs" / "sha256"
+    folder.mkdir(parents=True)
+    size_bytes = shutil.disk_usage(tmp_path).free - ROOM_KEPT_BYTES // 2
+    blob = Blob(path=blob_path("a" * 64), size_bytes=size_bytes, sha256="a" * 64)
+    with (folder / ("a" * 64)).open("wb") as file:
+        file.truncate(size_bytes)
+    assert await inbox.take_blob("1", blob) is BundleRefusal.NO_ROOM
+    assert list((tmp_path / "blobs" / "sha256").iterdir()) == []
+
+
+def test_too_many_reports_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "outbox").mkdir()
+    for number in range(REPORTS_READ_MAX + 1):
+        (tmp_path / "outbox" / f"report-{number}.json").touch()
+    with pytest.raises(PortFault, match="elsewhere"):
+        read_reports(tmp_path / "outbox")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
+async def test_what_is_no_counter_counts_nothing(inbox: DirectoryInbox, tmp_path: Path, kind: str) -> None:
+    counter = tmp_path / "counter"
+    match kind:
+        case "pipe":
+            os.mkfifo(counter)
+        case "folder":
+            counter.mkdir()
+        case _:
+            counter.symlink_to("/dev/null")
+    with pytest.raises(PortFault, match="counter"):
+        await inbox.floor()
+    with pytest.raises(PortFault, match="counter"):
+        await inbox.raise_floor(1)
+
+
 async def test_a_counter_that_a_power_loss_cut_goes_on(inbox: DirectoryInbox, tmp_path: Path) -> None:
     counter = tmp_path / "counter"
     await inbox.raise_floor(7)
@@ -92,7 +188,7 @@ async def test_a_counter_that_a_power_loss_cut_goes_on(inbox: DirectoryInbox, tm
 async def test_a_counter_that_others_may_write_is_refused(inbox: DirectoryInbox, tmp_path: Path) -> None:
     await inbox.raise_floor(1)
     (tmp_path / "counter").chmod(0o666)
-    with pytest.raises(PortFault, match="chmod 600"):
+    with pytest.raises(PortFault, match="chmod go-w"):
         await inbox.raise_floor(2)
 
 

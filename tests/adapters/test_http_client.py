@@ -11,12 +11,14 @@ import pytest
 import trio
 import trio.testing
 
+from lunanexa_adapters.http_client.connection import connect
 from lunanexa_adapters.http_client.http_client import H11HttpClient, HttpClientLimits
 from lunanexa_adapters.http_server.lean import serve_lean
 from lunanexa_ports.http_client import HttpBroken, HttpRequest, HttpUnreachable
 from tests.adapters.http_tools import LIMIT_S, echo, read_until, served
 
 Handler = Callable[[trio.SocketStream, int], Awaitable[None]]
+NOTICING = ("TCP_USER_TIMEOUT", "TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_KEEPCNT")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -284,6 +286,19 @@ async def test_idle_connections_are_bounded_in_time(mock_clock: trio.testing.Moc
         with pytest.raises(HttpUnreachable):
             await ask(client, HttpRequest(method="GET", host="127.0.0.1", port=1, target="/"))
         assert client.idle_connections(server.host, server.port) == 0
+
+
+async def test_every_connection_notices_a_machine_that_is_gone_within_a_minute() -> None:
+    async def handler(stream: trio.SocketStream, _: int) -> None:
+        await read_until(stream, b"\r\n\r\n")
+
+    async with raw_server(handler) as request:
+        tcp = (await connect(request.host, request.port, security=None, head_limit_bytes=1_000))._socket
+        assert tcp.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        told = {name: tcp.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in NOTICING}
+        assert told.pop("TCP_USER_TIMEOUT") <= 60_000
+        assert told["TCP_KEEPIDLE"] + told["TCP_KEEPINTVL"] * told["TCP_KEEPCNT"] <= 60
+        tcp.close()
 
 
 async def test_request_that_is_none_is_the_callers_error() -> None:

@@ -27,6 +27,8 @@ from lunanexa_ports.conformance.http_client_tls import (
 from lunanexa_ports.http_client import HttpClient, TlsPeer
 from tests.adapters.tls_tools import Serve, tls_bench
 
+pytestmark = pytest.mark.thorough
+
 OF_THE_SERVER = (check_both_ends_are_known, check_demand, check_headers_say_nothing)
 
 

@@ -23,6 +23,8 @@ from tests.adapters.http_tools import (
     talk,
 )
 
+pytestmark = pytest.mark.thorough
+
 Serve = Callable[..., Any]
 both = pytest.mark.parametrize("serve", [serve_http, serve_lean])
 

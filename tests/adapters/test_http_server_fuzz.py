@@ -20,6 +20,8 @@ from lunanexa_adapters.http_server.serve import guard_config
 from tests.adapters.http_tools import LIMIT_S, echo, read_to_end, render_error
 from tests.adapters.test_http_server_malformed import MALFORMED, frame, handshake
 
+pytestmark = pytest.mark.thorough
+
 LIMITS = ServerLimits(head_max_bytes=2_048, linger_ms=20, websocket_message_max_bytes=4_096)
 
 TOKENS = [

@@ -18,6 +18,8 @@ from lunanexa_adapters.http_server.limits import ServerLimits
 from lunanexa_adapters.http_server.serve import serve_http
 from tests.adapters.http_tools import Server, echo, has_error_shape, parse_answer, served, talk, ws_frames
 
+pytestmark = pytest.mark.thorough
+
 LIMITS = ServerLimits(
     head_timeout_ms=500,
     idle_timeout_ms=500,

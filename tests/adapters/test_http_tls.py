@@ -26,6 +26,8 @@ from lunanexa_ports.http_client import HttpBroken, HttpRequest, HttpUnreachable,
 from tests.adapters.http_tools import answer, served
 from tests.adapters.tls_tools import fleet_in, party, served_tls
 
+pytestmark = pytest.mark.thorough
+
 LONG_AGO = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
 FAR_AHEAD = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
 

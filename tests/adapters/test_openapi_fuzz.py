@@ -30,6 +30,8 @@ from tests.adapters.edge import KEY, OPERATOR_KEY, Edge, edge
 from tests.apps.gateway_fleet import NEWCOMER
 from tests.apps.node_party import mint
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = schemathesis.openapi.from_dict(openapi_document("0.1.0", ROUTES))
 EXAMPLES: Final = 25
 BASE: Final = "http://lunanexa"
@@ -145,7 +147,6 @@ ASKED: Final = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("route", "mode"), ASKED)
 def test_what_comes_back_is_documented(route: Route, mode: GenerationMode) -> None:
     operation = SCHEMA[route.path][route.method.upper()]

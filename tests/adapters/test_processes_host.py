@@ -19,6 +19,8 @@ from lunanexa_adapters.processes.processes import LinuxProcesses
 from lunanexa_core.ids import StartId
 from lunanexa_ports.processes import LaunchOrder, ManagedProcess, ProcessExit, SpawnFailed
 
+pytestmark = pytest.mark.thorough
+
 START = StartId("start_1")
 SHOW = """
 import os, signal, json

@@ -12,6 +12,8 @@ from lunanexa_ports.conformance.journal import lead, rows_after
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.journal import Appended
 
+pytestmark = pytest.mark.thorough
+
 
 async def test_what_is_appended_is_seen_and_nothing_waits(tmp_path: Path) -> None:
     store = tmp_path / "store.sqlite3"

@@ -21,6 +21,8 @@ from lunanexa_ports.errors import PortError, PortFault, PortUnavailable
 from lunanexa_ports.journal import Appended
 from lunanexa_simulation.rng import Streams
 
+pytestmark = pytest.mark.thorough
+
 NOBODY = 65_534
 SEED = 31
 

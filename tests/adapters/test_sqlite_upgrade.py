@@ -34,6 +34,8 @@ from tests.adapters.writers import writers
 from tests.core.builders import AUTHORITY, NODE, NOW, POLICY, SIGNING_KEY, begin, joining
 from tests.store_fixtures import ODD, OPEN_WORKLOADS, dumps, load_sqlite, version_of
 
+pytestmark = pytest.mark.thorough
+
 JOURNALS: Final = [pytest.param(dump, id=dump.stem) for dump in dumps("sqlite-journal")]
 MORE: Final = "CREATE TABLE more (one INTEGER)"
 

@@ -29,6 +29,8 @@ from lunanexa_ports.http_client import HttpRequest, TlsPeer
 from tests.adapters.http_tools import Server, answer, has_error_shape, parse_answer, read_body, read_to_end
 from tests.adapters.tls_tools import Serve, fleet_in, party, served_tls
 
+pytestmark = pytest.mark.thorough
+
 both = pytest.mark.parametrize("serve", [serve_lean, serve_http])
 LIMITS = ServerLimits(
     tls_handshake_timeout_ms=1_000,

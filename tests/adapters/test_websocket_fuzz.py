@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,6 +33,9 @@ from lunanexa_simulation.metrics import SimulatedMetrics
 from lunanexa_simulation.rng import Streams
 from tests.adapters.ws_driver import Socket, connected
 from tests.adapters.ws_gateway import GOOD_KEY, NoWorkloads, ScriptedGateway
+from tests.examples import examples
+
+pytestmark = pytest.mark.thorough
 
 NAMES = ("a", "b", "c")
 KEY = (b"authorization", b"Bearer " + GOOD_KEY.encode())
@@ -130,7 +134,7 @@ async def play(client: Client, socket: Socket, script: list[Say]) -> None:
                 client.hear(socket.heard())
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(script=st.lists(steps, max_size=25))
 async def test_any_order_keeps_the_rules(script: list[Say]) -> None:
     gateway, metrics, clock = ScriptedGateway(), SimulatedMetrics(), SimulatedClock()

@@ -6,6 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from lunanexa_adapters.websocket.log import Log, Room
 from lunanexa_adapters.websocket.pieces import Piece
+from tests.examples import examples
 
 PIECES_MAX = 8
 BYTES_MAX = 100
@@ -83,7 +84,7 @@ class LogMachine(RuleBasedStateMachine):
 
 
 TestLog = LogMachine.TestCase
-TestLog.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestLog.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 
 
 def test_a_client_that_is_there_leaves_half_of_the_room_for_its_absence() -> None:

@@ -28,6 +28,9 @@ from lunanexa_simulation.rng import Streams
 from tests.adapters.http_tools import LIMIT_S, Server, parse_answer, read_to_end, read_until, served, ws_frames
 from tests.adapters.test_http_server_malformed import frame
 from tests.adapters.ws_gateway import GOOD_KEY, NoWorkloads, ScriptedGateway
+from tests.examples import examples
+
+pytestmark = pytest.mark.thorough
 
 QUIET = ServerLimits(websocket_ping_ms=0, linger_ms=50)
 AUTHORIZATION = {"authorization": f"Bearer {GOOD_KEY}"}
@@ -320,7 +323,7 @@ WIRE = st.one_of(
 CLOSE_CODES = {1000, 1001, 1002, 1003, 1005, 1007, 1009, 4008}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(sent=st.lists(WIRE, max_size=12))
 async def test_whatever_comes_ends_well(sent: list[bytes]) -> None:
     """No fault, nothing left running, and if the server closes it says why."""

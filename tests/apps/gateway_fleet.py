@@ -49,6 +49,7 @@ from tests.core.builders import (
     heartbeat,
     joining,
     report,
+    reported,
     spec,
 )
 from tests.core.builders import engine as engine_spec
@@ -406,7 +407,7 @@ def _heartbeats(kernel: Kernel, sequence: int, slots: int) -> list[ReportHeartbe
             port=FIRST_PORT + number,
             slots=slots,
         )
-        beats.append(ReportHeartbeat(heartbeat(sequence, ready, node=assignment.node)))
+        beats.append(reported(heartbeat(sequence, ready, node=assignment.node)))
     return beats
 
 

@@ -21,6 +21,7 @@ from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.fleet_keys import SimulatedFleetKeys
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.journal import SimulatedJournal
+from lunanexa_simulation.metrics import SimulatedMetrics
 from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
 from tests.apps.node_party import NodeParty, mint
@@ -34,6 +35,7 @@ class Plane:
 
     kernel: Kernel
     plane: KernelNodePlane
+    metrics: SimulatedMetrics
     fleet_keys: SimulatedFleetKeys
     keyring: SimulatedKeyring
     streams: Streams
@@ -68,13 +70,15 @@ async def node_plane(time: Clock, node_url: str | None = None) -> AsyncIterator[
     assert time.current_time() == trio.current_time()
     clock, streams, keyring, disk = SimulatedClock(), Streams(3), SimulatedKeyring(), SimulatedDisk()
     fleet_keys, store = SimulatedFleetKeys(keyring, streams.stream("fleet keys")), SimulatedJournal(disk.mount())
+    metrics = SimulatedMetrics()
     kernel = Kernel(store, store, clock, POLICY, SEAT, fleet_keys=fleet_keys)
     keys = ClusterKeys(kernel, fleet_keys, clock, SimulatedIds(streams.stream("ids"), clock))
     async with trio.open_nursery() as nursery:
         await nursery.start(kernel.run, begin_with(begin(node_url=node_url), fleet_keys))
         yield Plane(
             kernel=kernel,
-            plane=KernelNodePlane(kernel, keys, SimulatedVerifier(keyring), SECRET),
+            plane=KernelNodePlane(kernel, keys, SimulatedVerifier(keyring), metrics, SECRET),
+            metrics=metrics,
             fleet_keys=fleet_keys,
             keyring=keyring,
             streams=streams,

@@ -2,11 +2,10 @@
 
 import io
 import json
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +13,6 @@ from typing import Any, TypeVar
 import attrs
 import click
 import pytest
-import structlog
 import trio
 from click.testing import CliRunner, Result
 from rich.console import Console
@@ -139,16 +137,6 @@ STATUS: dict[str, Any] = {
         }
     ],
 }
-
-
-@pytest.fixture(autouse=True)
-def _put_logging_back() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def no_database(_: str) -> AbstractAsyncContextManager[Any]:

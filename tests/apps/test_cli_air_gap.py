@@ -5,11 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from lunanexa_adapters.crypto.signing import Ed25519Signer
 from lunanexa_adapters.files.bundle_files import read_whole_bundle
-from lunanexa_apps.codec import decode
+from lunanexa_adapters.sqlite.node_store import open_sqlite_node_store
+from lunanexa_apps.codec import decode, encode
+from lunanexa_apps.node.identity import IDENTITY, NodeIdentity
 from lunanexa_apps.node.main import main
+from lunanexa_core.identity.trust import Authority, SigningKey, first_trust
+from lunanexa_core.ids import BootId, ClusterId, NodeId
 from lunanexa_core.southbound.bundle import Bundle, blob_path
+from lunanexa_core.southbound.heartbeat import Heartbeat
+from lunanexa_core.southbound.outbox import OutboxReport, RefusedBundle, SignedReport, key_fingerprint
 
 WRITTEN: dict[str, Any] = {
     "cluster": "plant-7",
@@ -142,3 +150,126 @@ def test_a_node_follows_one_of_both(
     assert run("run", "--data-dir", str(tmp_path / "data"), "--policy", str(file), *options) == status
     assert named in capsys.readouterr().err
     assert not (tmp_path / "data").exists()
+
+
+def test_a_node_that_lies_commands_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    signer = Ed25519Signer.load_or_create(tmp_path / "node.key")
+    heartbeat = Heartbeat(
+        node=NodeId("edge-1"), boot=BootId("b"), sequence=1, epoch=0, generation=1, agent_version="", replicas=()
+    )
+    report = OutboxReport(
+        node=NodeId("edge-1"), cluster=ClusterId("\x1b[2J\nreport"), number=1, wall_ms=2**53 - 1, bundle=None,
+        refused=(RefusedBundle(name="a\x1b[1A", digest="", refusal="b\nnode         edge-2"),), heartbeat=heartbeat,
+    )  # fmt: skip
+    signed = signer.sign(encode(report))
+    envelope = SignedReport(
+        public_key=signer.public_key, key_id=signed.key_id, signature=signed.signature, payload=signed.payload
+    )
+    (tmp_path / "outbox").mkdir()
+    (tmp_path / "outbox" / "report-1.json").write_bytes(encode(envelope))
+    (tmp_path / "outbox" / "report-\x1b[2J\n.json").write_bytes(b"{}")
+    fingerprint = key_fingerprint(signer.public_key)
+    assert run("read-outbox", str(tmp_path / "outbox"), "--fingerprint", str(fingerprint)) == 1
+    shown = capsys.readouterr().out
+    assert "\x1b" not in shown
+    assert [line.split()[0] for line in shown.splitlines()] == ["problem", "node", "report", "in", "refused"]
+
+
+class Machine:
+    """A machine whose owner names an authority."""
+
+    def __init__(self, folder: Path) -> None:
+        self.data, self.policy = folder / "data", folder / "policy.toml"
+        self.policy.write_text(f'authority = "{"ab" * 32}"\n')
+        self.policy.chmod(0o600)
+        (folder / "inbox").mkdir()
+        self._media = ("--inbox", str(folder / "inbox"), "--outbox", str(folder / "outbox"))
+        self.air_gapped = ("--air-gapped", *self._media)
+
+    def init(self) -> int:
+        return run("init", "--air-gapped", "--node", "edge-1", "--data-dir", str(self.data))
+
+    def run(self, verb: str, *options: str) -> int:
+        return run(verb, "--data-dir", str(self.data), "--policy", str(self.policy), *options)
+
+    def look(self, verb: str, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, tuple[str, str]]:
+        """What is found, by step; the exit status fits."""
+        capsys.readouterr()
+        status = self.run(verb, *options, "-o", "json")
+        shown = json.loads(capsys.readouterr().out)
+        assert (status == 0) == shown["ok"]
+        return {one["step"]: (one["verdict"], one["found"]) for one in shown["steps"]}
+
+    def enrol(self) -> None:
+        """As an enrolment leaves the directory."""
+        root, key = Authority(certificate="", fingerprint="ab" * 32), SigningKey(key_id="k", public_key="cd" * 32)
+        known = NodeIdentity(
+            node=NodeId("gpu-1"), cluster=ClusterId("c"), epoch=1, trust=first_trust(root, key), issuer="", token="t",
+            controllers=(),
+        )  # fmt: skip
+
+        async def put() -> None:
+            async with open_sqlite_node_store(self.data / "node" / "node.sqlite3") as store:
+                await store.put(IDENTITY, encode(known))
+
+        (self.data / "node").mkdir(parents=True)
+        trio.run(put)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def problems(found: dict[str, tuple[str, str]]) -> dict[str, str]:
+    return {step: told for step, (verdict, told) in found.items() if verdict == "problem"}
+
+
+def test_an_air_gapped_node_is_looked_at_without_a_controller(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert machine.init() == 0
+    assert not (machine.data / "node" / "identity").exists(), "it has no identity towards controllers"
+    found = machine.look("check-config", capsys, *machine.air_gapped)
+    assert not problems(found)
+    wanted = ["data directory", "air gap", "authority", "counter", "inbox", "outbox", "policy"]
+    assert list(found) == wanted
+    assert not Path(f"{machine.policy}.counter").exists(), "nothing is made"
+    found = machine.look("doctor", capsys)
+    assert "air gap" in found
+    assert not {"controller", "enrolment", "certificate", "data listener", "lease"} & found.keys()
+    assert not {"authority", "counter", "policy"} & problems(found).keys()
+
+
+def test_what_an_air_gapped_node_lacks_is_named(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "no air-gapped node's" in problems(machine.look("check-config", capsys, *machine.air_gapped))["air gap"]
+    assert machine.init() == 0
+    Path(f"{machine.policy}.counter").mkdir()
+    (tmp_path / "outbox").touch()
+    (tmp_path / "inbox").rmdir()
+    (tmp_path / "inbox").touch()
+    machine.policy.write_text("")
+    for verb, options in (("check-config", machine.air_gapped), ("doctor", machine.air_gapped[1:])):
+        found = problems(machine.look(verb, capsys, *options))
+        assert {"authority", "counter", "inbox", "outbox"} <= found.keys()
+
+
+def test_a_directory_of_the_other_kind_is_refused(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    assert machine.init() == 0
+    assert "follows no controller" in problems(machine.look("check-config", capsys))["air gap"]
+    machine.policy.write_text("")
+    assert machine.run("run") == 78
+    assert "--air-gapped" in capsys.readouterr().err
+
+
+def test_an_enrolled_directory_follows_no_bundles(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.enrol()
+    assert machine.init() == 78
+    assert "is enrolled" in capsys.readouterr().err
+    assert machine.run("run", *machine.air_gapped) == 78
+    assert "is enrolled" in capsys.readouterr().err
+    assert not Path(f"{machine.policy}.counter").exists()
+    assert "is enrolled" in problems(machine.look("check-config", capsys, *machine.air_gapped))["air gap"]
+    assert "names an authority" in problems(machine.look("check-config", capsys))["policy"]

@@ -42,6 +42,7 @@ STATUS: dict[str, Any] = {
     "queue": {"waiting": 1, "running": 2, "slots": 4, "limit": 256},
     "replicas_wanted": 2,
     "not_placed": {"sim-dgx-3": ["the node is lost"]},
+    "declined": {"sim-dgx-2": "policy_program"},
     "replicas": [
         {
             "assignment": "asg_1",
@@ -154,11 +155,12 @@ def test_a_file_that_will_not_do_is_told(tmp_path: Path, name: str, text: str | 
 
 def test_the_list_and_one_of_it() -> None:
     listed = ask("list").stdout
-    for part in ("tiny", "gemma", "reference", "1 of 2", "yes"):
+    for part in ("tiny", "gemma", "reference", "1 of 2", "yes", "sim-dgx-2 does not run tiny (policy_program)"):
         assert part in listed
     shown = ask("show", "tiny").stdout
     for part in ("asg_1", "sim-dgx-1", "proven", "2, 1 waiting", "One more replica finds no place", "the node is lost"):
         assert part in shown
+    assert "sim-dgx-2 does not run tiny (policy_program)" in shown
     assert json.loads(ask("show", "tiny", "-o", "json").stdout) == DOCUMENT
     assert json.loads(ask("list", "-o", "json").stdout)["data"][0]["spec"] == SPEC
 

@@ -14,6 +14,7 @@ from lunanexa_core.ids import StartId
 from lunanexa_core.southbound.heartbeat import IdentityGrade, ReplicaState
 from lunanexa_ports.data_door import DoorRefusal, Passage
 from tests.apps.door_machine import GATEWAY, START, Machine, record
+from tests.examples import examples
 
 
 def test_a_gateway_reaches_the_start_that_it_names() -> None:
@@ -233,4 +234,4 @@ class DoorMachine(RuleBasedStateMachine):
 
 
 TestDoorMachine = DoorMachine.TestCase
-TestDoorMachine.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestDoorMachine.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)

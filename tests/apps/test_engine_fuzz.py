@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from lunanexa_apps.engine.settings import Mode
 from lunanexa_apps.engine.sound import wav_header
 from tests.apps.engine_driver import Call, engine, metric
+from tests.examples import examples
 
 PATHS = (
     *("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages", "/v1/rerank"),
@@ -109,7 +110,7 @@ def ask(call: Call, **more: Any) -> Call:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.sampled_from(PATHS), REQUESTS, st.sampled_from(Mode))
 def test_any_json_gets_an_answer(path: str, request: Any, mode: Mode) -> None:
     ask(Call("POST", path, [json.dumps(request).encode()], []), mode=mode)

@@ -181,6 +181,7 @@ async def test_tokens_come_when_they_are_due(autojump_clock: MockClock) -> None:
     assert await metric(app, "vllm:e2e_request_latency_seconds_sum") == 0.4375
 
 
+@pytest.mark.thorough
 async def test_without_pacing_each_token_is_still_a_turn_for_others() -> None:
     app = engine(slots=2)
     long = chat(stream=True, ignore_eos=True, max_tokens=400)

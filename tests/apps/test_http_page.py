@@ -7,6 +7,7 @@ import pytest
 
 from lunanexa_adapters.asgi.routes import ROUTES
 from lunanexa_apps.controller.gateway.report import HELP
+from lunanexa_apps.controller.nodes import HELP as NODES_HELP
 from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_core.outcomes import TABLE, Outcome
 
@@ -23,7 +24,7 @@ def test_each_outcome_stands_there_as_it_is(outcome: Outcome) -> None:
 
 
 def test_each_metric_and_driver_stands_there() -> None:
-    for name in (*HELP, *DRIVERS):
+    for name in (*HELP, *NODES_HELP, *DRIVERS):
         assert f"`{name}`" in PAGE, name
 
 

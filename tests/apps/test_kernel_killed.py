@@ -18,7 +18,7 @@ from lunanexa_apps.controller.janitor import run_janitor, run_reconciliation
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.replay import Replay
 from lunanexa_apps.controller.rows import from_row
-from lunanexa_core.commands import ApplyDeployment, ReportHeartbeat
+from lunanexa_core.commands import ApplyDeployment
 from lunanexa_core.deployment import Deployment
 from lunanexa_core.events import Event, WorkloadAdmitted, WorkloadSettled
 from lunanexa_core.ids import HolderId, SessionId, StartId, WorkloadId
@@ -50,10 +50,13 @@ from tests.core.builders import (
     heartbeat,
     joining,
     report,
+    reported,
     request,
     spec,
 )
 from tests.replayed import check_replay
+
+pytestmark = pytest.mark.thorough
 
 POLICY = Policy(session_lease_ms=2_000, queue_requests_max=8)
 SYNC_MS = 10
@@ -229,7 +232,7 @@ class Life:
                 )
                 for assignment in self.kernel.state.assignments.values()
             ]
-            await self.kernel.ask(ReportHeartbeat(heartbeat(sequence, *reports)), NODE)
+            await self.kernel.ask(reported(heartbeat(sequence, *reports)), NODE)
             await trio.sleep(0.5)
 
     async def serve(self, number: int) -> None:

@@ -19,7 +19,6 @@ from lunanexa_core.commands import (
     Command,
     OpenSession,
     Reconcile,
-    ReportHeartbeat,
     SettleWorkload,
 )
 from lunanexa_core.deployment import Deployment
@@ -47,6 +46,7 @@ from tests.core.builders import (
     heartbeat,
     joining,
     report,
+    reported,
     request,
     spec,
 )
@@ -59,7 +59,7 @@ FLEET: tuple[Command, ...] = (
     *joining(),
     ApplyDeployment(spec=spec()),
     Reconcile((ASSIGNMENT,)),
-    ReportHeartbeat(heartbeat(1, report())),
+    reported(heartbeat(1, report())),
     OpenSession(SESSION),
 )
 
@@ -115,7 +115,8 @@ async def test_a_grant_names_the_node_and_which_of_its_certificates_count_no_mor
         await kernel.ask(joining()[0], "test")
         await kernel.ask(joining(certificate=first, data_address=address)[1], "test")
         later = joining(again=True, token="tok_2", public_key="bb" * 32, certificate=second, data_address=address)
-        for command in (*later, *FLEET[2:]):
+        heard = reported(heartbeat(1, report()), public_key="bb" * 32)
+        for command in (*later, *FLEET[2:4], heard, FLEET[5]):
             await kernel.ask(command, "test")
         dispatch = KernelDispatch(kernel, SECRET)
         assert isinstance(await dispatch.admit(request()), Admitted)
@@ -143,7 +144,7 @@ async def test_requests_do_not_bother_those_who_wait_for_the_fleet() -> None:
         assert isinstance(await dispatch.admit(request()), Admitted)
         await dispatch.settle(settlement())
         assert asked == 1
-        await kernel.ask(ReportHeartbeat(heartbeat(2, report(restarts=1))), "test")
+        await kernel.ask(reported(heartbeat(2, report(restarts=1))), "test")
         assert asked == 2
         assert nursery.child_tasks
         await kernel.ask(ApplyDeployment(spec=spec(replicas=2)), "test")
@@ -225,7 +226,7 @@ async def test_a_poison_command_is_answered_and_its_neighbours_are_served() -> N
         async def ask(name: str, command: Command) -> None:
             answers[name] = await kernel.ask(command, "test")
 
-        poison = ReportHeartbeat(None)  # type: ignore[arg-type]  # a bug of ours, planted
+        poison = reported(None)  # type: ignore[arg-type]  # a bug of ours, planted
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask, "good", ApplyDeployment(spec=spec(replicas=2)))
             nursery.start_soon(ask, "poison", poison)
@@ -357,7 +358,7 @@ async def test_a_drain_waits_for_what_this_process_relays_alone(autojump_clock: 
         await build_fleet(first)
         assert isinstance(await KernelDispatch(first, SECRET).admit(request()), Admitted)
     async with kernel_on(disk, OTHER) as kernel:
-        await kernel.ask(ReportHeartbeat(heartbeat(2, report())), "test")
+        await kernel.ask(reported(heartbeat(2, report())), "test")
         await kernel.ask(OpenSession(session), "test")
         dispatch = KernelDispatch(kernel, SECRET)
         assert isinstance(await dispatch.admit(request(2, session=session)), Admitted)
@@ -511,7 +512,7 @@ async def test_an_outage_of_the_store_is_no_silence_of_a_gateway(mock_clock: Moc
             mock_clock.jump(0.5)
             await trio.testing.wait_all_tasks_blocked()
         assert list(kernel.state.open) == [request().workload]
-        await kernel.ask(ReportHeartbeat(heartbeat(2, report())), "test")
+        await kernel.ask(reported(heartbeat(2, report())), "test")
         assert isinstance(await dispatch.admit(request(3)), Admitted)
         nursery.cancel_scope.cancel("the test is over")
 

@@ -3,22 +3,11 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 import structlog
 
 from lunanexa_apps.logging import configure_logging, level_of
-
-
-@pytest.fixture(autouse=True)
-def _put_back() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    structlog.reset_defaults()
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 class Terminal(io.StringIO):

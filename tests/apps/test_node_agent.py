@@ -230,6 +230,36 @@ async def test_a_new_leader_may_sign_the_same_document_again(clock: MockClock) -
 
 
 @pytest.mark.slow
+async def test_a_controller_that_does_not_know_the_followed_document_is_shown_it(clock: MockClock) -> None:
+    """As it was signed, also by an agent that found it on its disk, and before anything else is waited for."""
+    async with node_world(clock) as world:
+        await ready_world(world)
+        controller = world.controller
+        for restarted in (False, True):
+            if restarted:
+                world.newest.kill()
+                await world.newest.ended.wait()
+                await world.start()
+            controller.wants, controller.shown, heard, began = True, [], len(controller.heartbeats), trio.current_time()
+            while len(controller.heartbeats) == heard:
+                await controller.until(lambda: not controller.wants)
+                await trio.testing.wait_all_tasks_blocked()
+            assert controller.shown == [controller.offered]
+            assert trio.current_time() - began <= HEARTBEAT_MS / 1_000 + 1
+        assert len(world.host.living()) == 1
+
+
+async def test_an_agent_that_has_nothing_to_show_goes_on_asking(clock: MockClock) -> None:
+    async with node_world(clock) as world:
+        world.controller.wants = True
+        await world.start()
+        await world.controller.until(lambda: world.controller.asked.count("heartbeat") > 3)
+        assert world.controller.shown == []
+        world.controller.wants = False
+        await world.controller.until(lambda: world.controller.heartbeats)
+
+
+@pytest.mark.thorough
 async def test_a_node_is_heard_within_one_interval_after_however_long_an_outage(clock: MockClock) -> None:
     async with node_world(clock) as world:
         await ready_world(world)

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 import pytest
@@ -15,6 +16,7 @@ from lunanexa_apps.node.air_gap.reading import read_outbox
 from lunanexa_apps.node.air_gap.service import run_air_gapped_agent
 from lunanexa_apps.node.settings import Shutdown
 from lunanexa_core.ids import NodeId
+from lunanexa_core.nodes.policy import NodePolicy
 from lunanexa_core.southbound.bundle import Blob, Bundle, BundleRefusal, blob_path
 from lunanexa_core.southbound.documents import DesiredState, SignedDocument
 from lunanexa_core.southbound.heartbeat import ReplicaState
@@ -191,6 +193,90 @@ async def test_blobs_are_there_before_the_document_is_followed(clock: MockClock)
         assert site.media.taken == {BLOB.sha256: CONTENT}
 
 
+def blob_of(content: bytes) -> Blob:
+    sha256 = hashlib.sha256(content).hexdigest()
+    return Blob(path=blob_path(sha256), size_bytes=len(content), sha256=sha256)
+
+
+async def test_blobs_go_that_nothing_in_force_names_nor_runs_by(clock: MockClock) -> None:
+    other, third = blob_of(b"other"), blob_of(b"third")
+    async with node_world(clock) as world:
+        site = Site(world)
+        first = await site.start()
+        site.media.taken["0" * 64] = b"of before its store was lost"
+        site.bring("1", made(1, blobs=(BLOB,)), blobs={BLOB.path: CONTENT})
+        await site.until_said(generation=1)
+        assert site.media.taken == {BLOB.sha256: CONTENT}, "what nothing names goes with the first in force"
+        site.bring("2", made(2, 1, blobs=(BLOB, other)), blobs={other.path: b"other"})
+        await site.until_said(generation=2)
+        assert site.media.taken.keys() == {BLOB.sha256, other.sha256}
+        site.media.bundles.clear()
+        site.bring("3", made(3, 2, blobs=(third,)), blobs={third.path: b"third"})
+        await site.until_said(generation=3)
+        assert site.media.taken == {third.sha256: b"third"}
+        first.kill()
+        await first.ended.wait()
+        site.media.taken[other.sha256] = b"of a switch that its agent did not outlive"
+        await site.start()
+        while other.sha256 in site.media.taken:
+            await trio.sleep(0.1)
+        assert site.media.taken == {third.sha256: b"third"}
+
+
+async def test_an_engine_keeps_its_blobs_until_it_is_gone(clock: MockClock) -> None:
+    async with node_world(clock) as world:
+        site = Site(world)
+        world.policy = NodePolicy(arguments_refused=("--no",))
+        await site.start()
+        site.bring(
+            "1",
+            running_by(made(1, blobs=(BLOB,)), model_path=f"/srv/node/node/{BLOB.path}"),
+            blobs={BLOB.path: CONTENT},
+        )
+        await site.until_said(generation=1)
+        site.bring("2", running_by(made(2, 1, runs=2), arguments=("--no",)))
+        report = await site.until_said(generation=2)
+        assert [one.refusal for one in report.heartbeat.refused] == ["policy_argument"]
+        await trio.sleep(60)
+        assert site.media.taken == {BLOB.sha256: CONTENT}, "the older engine goes on, and may have to start again"
+        site.bring("3", made(3, 2, runs=3))
+        await site.until_said(generation=3)
+        while site.media.taken:
+            await trio.sleep(0.1)
+
+
+def running_by(bundle: Bundle, **changes: Any) -> Bundle:
+    """The same with another engine."""
+    (one,) = bundle.document.assignments
+    wanted = attrs.evolve(one, engine=attrs.evolve(one.engine, **changes))
+    return attrs.evolve(bundle, document=attrs.evolve(bundle.document, assignments=(wanted,)))
+
+
+async def test_a_node_without_room_says_so(clock: MockClock) -> None:
+    async with node_world(clock) as world:
+        site = Site(world)
+        await site.start()
+        site.media.room_bytes = 3
+        site.bring("1", made(1, blobs=(BLOB,)), blobs={BLOB.path: CONTENT})
+        assert await site.until_refused("1") == BundleRefusal.NO_ROOM.value
+        site.media.room_bytes = None
+        await site.until_said(generation=1)
+
+
+async def test_a_damaged_inbox_keeps_no_report_back(clock: MockClock) -> None:
+    async with node_world(clock) as world:
+        site = Site(world)
+        await site.start()
+        site.bring("1", made(1))
+        number = (await site.until_said(generation=1)).number
+        site.media.damaged = True
+        (engine,) = world.host.living()
+        engine.crash(code=3)
+        while (report := site.report()) is None or report.number == number:
+            await trio.sleep(0.1)
+        await site.until_said(generation=1)
+
+
 async def test_an_agent_that_dies_is_followed_by_one_that_knows(clock: MockClock) -> None:
     async with node_world(clock) as world:
         site = Site(world)
@@ -223,13 +309,32 @@ async def test_a_lost_or_old_store_takes_nobody_back(clock: MockClock) -> None:
             agent.shutdown.ask()
             await agent.ended.wait()
             world.disk.state(NodeStoreState).facts = dict(facts)
-            site.media.reports.clear()
             agent = await site.start()
             assert await site.until_refused("1") == BundleRefusal.ROLLED_BACK.value
             assert await site.until_refused("2") == BundleRefusal.NO_BASELINE.value
             assert world.host.living() == []
         site.bring("3", attrs.evolve(made(3, 2, runs=3), baseline=True))
         await site.until_said(generation=3)
+
+
+async def test_another_authority_begins_with_a_bundle_above_the_counter(clock: MockClock) -> None:
+    async with node_world(clock) as world:
+        site = Site(world)
+        agent = await site.start()
+        site.bring("1", made(1))
+        await site.until_said(generation=1)
+        (engine,) = world.host.living()
+        agent.kill()
+        await agent.ended.wait()
+        site.authority = world.keyring.new_key(Streams(3).stream("another"))
+        await site.start()
+        assert await site.until_refused("1") == BundleRefusal.UNKNOWN_KEY.value
+        assert world.host.living() == [engine], "nothing is stopped before there is something in its place"
+        site.bring("low", made(1, runs=2))
+        assert await site.until_refused("low") == BundleRefusal.ROLLED_BACK.value
+        site.bring("2", made(2, runs=2))
+        await site.until_said(generation=2)
+        assert engine not in world.host.living()
 
 
 async def test_only_the_registered_key_is_believed(clock: MockClock) -> None:

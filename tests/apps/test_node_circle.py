@@ -12,6 +12,7 @@ from lunanexa_apps.node.circle import Circle
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.southbound.controllers import CONTROLLERS_MAX
 from lunanexa_ports.errors import PortUnavailable
+from tests.examples import examples
 
 HOSTS = tuple(EngineAddress(f"controller-{number}", 8401) for number in range(6))
 TOLD, LISTED, STRANGERS = HOSTS[:2], HOSTS[1:4], HOSTS[4:]
@@ -56,7 +57,7 @@ def circle_of(listed: Sequence[EngineAddress] = LISTED) -> Circle:
 _WORDS = st.builds(Word, serves=st.just(False), named=st.none() | st.sampled_from(HOSTS))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.dictionaries(st.sampled_from(HOSTS), _WORDS),
     st.sampled_from((*TOLD, *LISTED)),

@@ -6,10 +6,17 @@ import trio
 from trio.testing import MockClock
 
 from lunanexa_apps.codec import encode
+from lunanexa_apps.node.control import ControlChannel
+from lunanexa_apps.node.enrolment import Admission, Admitted, Enroller, NotEnrolled
+from lunanexa_apps.node.service import run_node_agent
+from lunanexa_apps.node.settings import Shutdown
+from lunanexa_apps.node.token_file import TokenFile
+from lunanexa_apps.node.trust import Trust
 from lunanexa_core.identity.names import node_identity
 from lunanexa_core.ids import ClusterId, NodeId
 from lunanexa_core.southbound.heartbeat import ReplicaState
 from lunanexa_ports.errors import PortFault
+from lunanexa_simulation.private_files import PrivateFolder, SimulatedPrivateFiles
 from tests.apps.node_world import CLUSTER, NODE, NodeWorld, assignment, node_world
 from tests.apps.tiny_controller import TinyController
 
@@ -96,6 +103,67 @@ async def test_a_token_that_is_refused_is_shown_with_pauses_until_it_is_taken(cl
         world.controller.unknown = False
         world.controller.desire(assignment())
         await world.controller.until_state(ReplicaState.READY)
+
+
+@pytest.mark.parametrize("between", ["gone", "rubbish", "another node's"])
+async def test_a_token_that_is_put_in_the_place_of_a_refused_one_is_taken(clock: MockClock, between: str) -> None:
+    async with node_world(clock) as world:
+        good, files = world.controller.mint(), SimulatedPrivateFiles(PrivateFolder())
+        bad = attrs.evolve(good, secret="x" * 43)
+        file = TokenFile(files, "token")
+        files.replace("token", bad.line().encode())
+        parts = world.parts()
+        admission = Admission(token=bad, used=file.spent, look=file.read)
+        world._nursery.start_soon(
+            lambda: run_node_agent(parts.ports, parts.settings, Shutdown(), admission=admission)
+        )  # as the world's own agents are started
+        await world.controller.until(lambda: world.controller.enrolments)
+        match between:
+            case "gone":
+                files.remove("token")
+            case "rubbish":
+                files.replace("token", b"lnxnode1_half")
+            case _:
+                files.replace("token", attrs.evolve(good, node=OTHER).line().encode())
+        await trio.sleep(30)
+        assert {one.secret for one in world.controller.enrolments} == {bad.secret}
+        files.replace("token", good.line().encode())
+        await heard(world)
+        assert file.read() is None, "it is spent"
+
+
+async def enrolled_by_hand(world: NodeWorld, limit_ms: int) -> Admitted | NotEnrolled:
+    """As ``lunanexa-node enroll`` does it."""
+    parts, admission = world.parts(), world.admission()
+    ports, settings = parts.ports, parts.settings
+    assert admission is not None
+    trust = Trust(ports.store, ports.verifier, ports.credentials, settings.node)
+    await trust.load()
+    channel = ControlChannel(ports.control, ports.signer, settings)
+    return await Enroller(ports, settings, trust, channel).enrol_in_time(admission, limit_ms)
+
+
+async def test_who_asks_too_soon_waits_as_long_as_it_is_told(clock: MockClock) -> None:
+    async with node_world(clock) as world:
+        world.controller.admits_from_ms = world.controller.clock.now().mono_ms + 4_000
+        began_s = trio.current_time()
+        assert isinstance(await enrolled_by_hand(world, 30_000), Admitted)
+        assert 4 <= trio.current_time() - began_s < 6
+        assert len(world.controller.enrolments) == 2
+
+
+async def test_who_would_wait_too_long_is_told_when_and_that_the_token_is_good(clock: MockClock) -> None:
+    async with node_world(clock) as world:
+        world.controller.admits_from_ms = world.controller.clock.now().mono_ms + 60_000
+        answer = await enrolled_by_hand(world, 30_000)
+        assert isinstance(answer, NotEnrolled)
+        assert "wait: 429" in answer.reason
+        assert answer.fix.startswith("repeat the same command in 60 s")
+        assert len(world.controller.enrolments) == 1
+        world.controller.unknown = True
+        answer = await enrolled_by_hand(world, 30_000)
+        assert isinstance(answer, NotEnrolled)
+        assert "new token" in answer.fix
 
 
 async def test_another_nodes_token_is_not_taken_and_the_node_says_which_it_is(clock: MockClock) -> None:

@@ -7,20 +7,24 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from lunanexa_apps.codec import decode, encode
 from lunanexa_apps.controller.enrolment import BAD_SIGNATURE
+from lunanexa_apps.controller.status import status_document
 from lunanexa_core.commands import ApplyDeployment, Reconcile, RevokeNode, SetDirective
 from lunanexa_core.events import Liveness
 from lunanexa_core.identity import checks
 from lunanexa_core.identity.certificate import VALID_MS
 from lunanexa_core.identity.names import Identity, Party
+from lunanexa_core.identity.trust import first_trust
 from lunanexa_core.ids import AssignmentId, ClusterId, NodeId
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.routing.reach import Reach, reach
 from lunanexa_core.routing.routable import NotRoutable, routable_replicas, why_not_routable
-from lunanexa_core.southbound.documents import Directive, SignedDocument
+from lunanexa_core.southbound.documents import DesiredState, Directive, SignedDocument
+from lunanexa_ports.signing import Signer
 from tests.apps.node_party import NodeParty
 from tests.apps.node_plane import Plane, node_plane
-from tests.core.builders import ASSIGNMENT, DEPLOYMENT, report, spec
+from tests.core.builders import ASSIGNMENT, DEPLOYMENT, POLICY, report, spec
 
 OTHER = NodeId("node-2")
 
@@ -206,3 +210,92 @@ async def test_a_retired_node_is_told_so(autojump_clock: MockClock) -> None:
         answer = await beat(one, node)
         assert isinstance(answer, Refusal)
         assert answer.outcome is Outcome.NODE_RETIRED
+
+
+def wanted(answer: bytes | Refusal) -> bool:
+    return isinstance(answer, Refusal) and answer.outcome is Outcome.DOCUMENT_WANTED
+
+
+def recovering(one: Plane) -> bool:
+    return one.kernel.state.recovery is not None
+
+
+async def given(one: Plane, node: NodeParty) -> SignedDocument:
+    document = await one.plane.desired(node.name, node.peer, (0, 0), 0)
+    assert isinstance(document, SignedDocument)
+    return document
+
+
+def of_order(document: SignedDocument, signer: Signer, /, **changes: Any) -> SignedDocument:
+    return signer.sign(encode(attrs.evolve(decode(DesiredState, document.payload), **changes)))
+
+
+async def test_a_node_that_says_to_be_ahead_must_show_a_document_of_the_cluster(autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node, other = await one.enrolled("node-1"), await one.enrolled("node-2")
+        own, signer = await given(one, node), next(iter(one.fleet_keys.signers().values()))
+        assert wanted(await beat(one, node, epoch=7, generation=5))
+        forged = of_order(own, node.signer, epoch=7, generation=5)
+        for document in (
+            forged,
+            attrs.evolve(forged, key_id=own.key_id),
+            attrs.evolve(own, payload=forged.payload),
+            await given(one, other),
+            of_order(own, signer, epoch=7, generation=5, cluster=ClusterId("another")),
+        ):
+            assert wanted(await one.plane.show(node.name, node.peer, document))
+            assert wanted(await beat(one, node, epoch=7, generation=5))
+        lost = of_order(own, signer, epoch=7, generation=5)
+        assert await one.plane.show(node.name, None, lost) == checks.NO_CERTIFICATE
+        assert await one.plane.show(node.name, other.peer, lost) == checks.OTHER_CERTIFICATE
+        assert isinstance(await one.plane.show(node.name, node.peer, own), bytes), (
+            "no harm is done by one that is known"
+        )
+        assert wanted(await beat(one, node, epoch=7, generation=5))
+        codes = [alert["code"] for alert in status_document(one.kernel, "1")["alerts"]]  # type: ignore[call-overload,index,union-attr]  # a JSON value
+        assert codes == ["documents_not_shown"], "who must look is told"
+        assert one.metrics.value("lunanexa_node_findings_total", {"finding": "document_wanted"}) == 7
+        assert not recovering(one)
+        assert isinstance(await one.plane.show(node.name, node.peer, lost), bytes)
+        assert wanted(await beat(one, node, epoch=7, generation=6)), "above what it showed"
+        assert not recovering(one)
+        assert isinstance(await beat(one, node, epoch=7, generation=5), bytes)
+        assert recovering(one)
+        assert one.kernel.observed.claims == {}
+
+
+async def test_a_key_that_was_made_since_proves_and_one_that_was_dropped_does_not(autojump_clock: MockClock) -> None:
+    """A store that was set back to before a rotation does not know the key, of which the controller has the file."""
+    async with node_plane(autojump_clock) as one:
+        node = await one.enrolled("node-1")
+        own, old = await given(one, node), next(iter(one.fleet_keys.signers().values()))
+        _, made = one.fleet_keys.make()
+        newer = one.fleet_keys.signers()[made.key_id]
+        lost = of_order(own, newer, epoch=7, generation=5)
+        assert isinstance(await one.plane.show(node.name, node.peer, lost), bytes)
+        trust = one.kernel.state.trust
+        assert trust is not None
+        one.kernel.state.trust = first_trust(trust.authorities[0], made, trust.version + 2)
+        assert isinstance(await one.plane.show(node.name, node.peer, lost), bytes)
+        assert wanted(await one.plane.show(node.name, node.peer, of_order(own, old, epoch=8, generation=5)))
+        one.kernel.state.trust = trust
+
+
+async def test_who_floods_the_journal_is_answered_and_granted_nothing(autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node = await one.enrolled("node-1")
+        await beat(one, node)
+        await one.kernel.ask(ApplyDeployment(spec=spec()), "operator")
+        await one.kernel.ask(Reconcile((ASSIGNMENT,)), "test")
+        rows, kernel = one.kernel.head.sequence, one.kernel
+        for number in range(POLICY.node_rows_burst + 20):
+            assert isinstance(await beat(one, node, report(restarts=number)), bytes)
+        assert kernel.head.sequence - rows <= POLICY.node_rows_burst + 2
+        told = kernel.state.replicas[ASSIGNMENT]
+        assert why_not_routable(kernel.state, kernel.observed, POLICY, told, kernel.now()) is NotRoutable.NODE_WITHHELD
+        codes = [alert["code"] for alert in status_document(kernel, "1")["alerts"]]  # type: ignore[call-overload,index,union-attr]  # a JSON value
+        assert codes == ["reports_withheld"]
+        assert one.metrics.value("lunanexa_node_findings_total", {"finding": "reports_withheld"}) >= 15
+        await trio.sleep(1)
+        await beat(one, node, told)
+        assert why_not_routable(kernel.state, kernel.observed, POLICY, told, kernel.now()) is None

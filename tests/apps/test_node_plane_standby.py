@@ -33,7 +33,7 @@ async def standby(one: Plane, node_url: str | None = SECOND_URL) -> AsyncIterato
     keys = ClusterKeys(kernel, one.fleet_keys, clock, SimulatedIds(one.streams.stream("second"), clock))
     async with trio.open_nursery() as nursery:
         await nursery.start(kernel.run, begin_with(begin(node_url=node_url), one.fleet_keys))
-        yield kernel, KernelNodePlane(kernel, keys, SimulatedVerifier(one.keyring), SECRET)
+        yield kernel, KernelNodePlane(kernel, keys, SimulatedVerifier(one.keyring), one.metrics, SECRET)
         nursery.cancel_scope.cancel("the test is over")
 
 

@@ -1,24 +1,26 @@
 """Reconciliation where the kernel does not answer as it should."""
 
+import attrs
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from lunanexa_apps.controller.janitor import run_reconciliation
 from lunanexa_apps.controller.kernel import Kernel
-from lunanexa_core.commands import ApplyDeployment, Command, ReportHeartbeat
+from lunanexa_apps.controller.status import deployment_status
+from lunanexa_core.commands import ApplyDeployment, Command
 from lunanexa_core.deployment import Deployment
 from lunanexa_core.events import DeploymentApplied
 from lunanexa_core.ids import BootId, NodeId
 from lunanexa_core.kernel.decide import Answer
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.policy import Policy
-from lunanexa_core.southbound.heartbeat import Heartbeat
+from lunanexa_core.southbound.heartbeat import Heartbeat, RefusedAssignment
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.journal import SimulatedJournal
 from lunanexa_simulation.rng import Streams
-from tests.core.builders import DEPLOYMENT, SEAT, begin, enrolled_events, joining, spec, state_of
+from tests.core.builders import DEPLOYMENT, SEAT, begin, enrolled_events, joining, reported, spec, state_of
 from tests.replayed import check_replay
 
 
@@ -81,7 +83,7 @@ async def test_many_changes_at_once_are_looked_at_together_and_the_last_one_too(
         beat = Heartbeat(
             node=NodeId("node-7"), boot=BootId("boot_1"), sequence=1, epoch=1, generation=0, agent_version="0.1.0"
         )
-        await kernel.ask(ReportHeartbeat(beat), "test")
+        await kernel.ask(reported(beat), "test")
         await kernel.ask(ApplyDeployment(spec=spec()), "test")
         await wait_all_tasks_blocked()
         assert (kernel.looks, kernel.state.assignments) == (before, {})
@@ -89,5 +91,43 @@ async def test_many_changes_at_once_are_looked_at_together_and_the_last_one_too(
         await wait_all_tasks_blocked()
         assert [one.deployment for one in kernel.state.assignments.values()] == [DEPLOYMENT]
         assert kernel.looks == before + 2, "one that places, one that finds nothing more to do"
+        nursery.cancel_scope.cancel("the test is over")
+    check_replay(kernel, disk)
+
+
+async def test_what_a_node_does_not_run_goes_elsewhere_though_no_state_changes(autojump_clock: MockClock) -> None:
+    assert trio.current_time() == autojump_clock.current_time()
+    clock = SimulatedClock()
+    disk = SimulatedDisk()
+    store = SimulatedJournal(disk.mount())
+    kernel = Kernel(store, store, clock, Policy(), SEAT)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(kernel.run, begin())
+        await nursery.start(run_reconciliation, kernel, SimulatedIds(Streams(1).stream("ids"), clock))
+        await join(kernel, range(2))
+        await kernel.ask(ApplyDeployment(spec=spec()), "test")
+        while not kernel.state.assignments:
+            await trio.sleep(0.1)
+        await trio.sleep(30)
+        (placed,) = kernel.state.assignments.values()
+        refused = RefusedAssignment(assignment=placed.assignment, refusal="policy_program")
+        beat = Heartbeat(
+            node=placed.node,
+            boot=BootId("boot_1"),
+            sequence=1,
+            epoch=1,
+            generation=kernel.state.nodes[placed.node].generation,
+            agent_version="0.1.0",
+        )
+        await kernel.ask(reported(beat), "test")
+        await trio.sleep(30)
+        journal = kernel.head.journal
+        await kernel.ask(reported(attrs.evolve(beat, sequence=2, refused=(refused,))), "test")
+        assert kernel.head.journal == journal, "a word is no state"
+        with trio.fail_after(20):
+            while [one.node for one in kernel.state.assignments.values()] in ([], [placed.node]):
+                await trio.sleep(0.1)
+        status = deployment_status(kernel, kernel.state.deployments[DEPLOYMENT])
+        assert status["declined"] == {placed.node: "policy_program"}
         nursery.cancel_scope.cancel("the test is over")
     check_replay(kernel, disk)

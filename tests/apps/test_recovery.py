@@ -23,7 +23,7 @@ from lunanexa_core.commands import (
     Command,
     OpenSession,
     Reconcile,
-    ReportHeartbeat,
+    ShowDocument,
 )
 from lunanexa_core.events import RecoveryBegan
 from lunanexa_core.ids import HolderId, KeyId, NodeId
@@ -31,7 +31,7 @@ from lunanexa_core.journal import Head
 from lunanexa_core.keys import Role, secret_digest
 from lunanexa_core.leadership import Seat
 from lunanexa_core.outcomes import Outcome, Refusal
-from lunanexa_core.recovery import RECOVERING
+from lunanexa_core.recovery import DOCUMENT_WANTED, RECOVERING
 from lunanexa_core.recovery_reasons import RecoveryCause, RecoveryReason
 from lunanexa_core.workload import Settlement
 from lunanexa_ports.dispatch import Admitted
@@ -51,6 +51,7 @@ from tests.core.builders import (
     heartbeat,
     joining,
     report,
+    reported,
     request,
     spec,
 )
@@ -257,7 +258,10 @@ async def test_a_node_that_is_ahead_is_noticed_while_leading() -> None:
         await kernel.ask(MINT, "operator")
         await kernel.ask(ENROL, "node")
         ahead = attrs.evolve(heartbeat(1, report()), epoch=7, generation=5)
-        assert not isinstance(await kernel.ask(ReportHeartbeat(ahead), "node"), Refusal)
+        assert await kernel.ask(reported(ahead), "node") == DOCUMENT_WANTED
+        assert kernel.state.recovery is None
+        await kernel.ask(ShowDocument(node=NodeId("node-1"), epoch=7, generation=5), "node")
+        assert not isinstance(await kernel.ask(reported(ahead), "node"), Refusal)
         assert causes(kernel) == [RecoveryCause.NODE_AHEAD]
         found = await KernelRecovery(kernel).recovery(TOKEN)
         assert isinstance(found, dict)
@@ -275,7 +279,7 @@ async def test_who_waits_is_told_and_what_runs_is_settled() -> None:
             ENROL,
             ApplyDeployment(spec=spec()),
             Reconcile((ASSIGNMENT,)),
-            ReportHeartbeat(heartbeat(1, report())),
+            reported(heartbeat(1, report())),
             OpenSession(SESSION),
         )
         for command in fleet:
@@ -286,7 +290,8 @@ async def test_who_waits_is_told_and_what_runs_is_settled() -> None:
         async with dispatch.watch(request(1).workload) as runs, dispatch.watch(request(3).workload) as waits:
             runs.on_void(lambda refusal: told.update({1: refusal}))
             waits.on_void(lambda refusal: told.update({3: refusal}))
-            await kernel.ask(ReportHeartbeat(attrs.evolve(heartbeat(2, report()), epoch=7)), "node")
+            await kernel.ask(ShowDocument(node=NodeId("node-1"), epoch=7, generation=1), "node")
+            await kernel.ask(reported(attrs.evolve(heartbeat(2, report()), epoch=7)), "node")
             assert told == {3: RECOVERING}
             for number in (1, 2, 3):
                 settlement = Settlement(workload=request(number).workload, outcome=None)

@@ -44,6 +44,8 @@ from lunanexa_simulation.workers import SimulatedWorkers
 from tests.core import builders
 from tests.replayed import check_replay
 
+pytestmark = pytest.mark.thorough
+
 START_MS = builders.NOW.wall_ms
 BEGIN = builders.begin(keys=(builders.api_key(),))
 POLICY = Policy(ledger_keep_receipts=RECENT_RECEIPTS)

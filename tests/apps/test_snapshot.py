@@ -18,6 +18,7 @@ from lunanexa_core.state import State
 from lunanexa_core.state_digest import state_digest
 from tests.apps.snapshot_rows import admitted, begun, replayed, rows_of, served, settled
 from tests.core.test_state_digest import full_state
+from tests.examples import examples
 
 HEAD = Head(sequence=7, epoch=3, journal="ab" * 32, ledger="cd" * 32)
 
@@ -56,7 +57,7 @@ def histories(draw: st.DrawFn) -> list[Event]:
     return [*begun(), *admissions, *(settled(one, draw(outcomes)) for one in ends)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(histories(), st.data())
 def test_a_replay_goes_on_from_a_snapshot_as_if_it_had_never_stopped(events: list[Event], data: st.DataObject) -> None:
     rows = rows_of(events)
@@ -81,7 +82,7 @@ def test_all_tables_come_back() -> None:
     assert written(snapshot.state) == written(full_state())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_one_other_byte_anywhere_is_seen(data: st.DataObject) -> None:
     good = written(full_state())
@@ -93,7 +94,7 @@ def test_one_other_byte_anywhere_is_seen(data: st.DataObject) -> None:
     assert isinstance(found, Unusable) or found == read(good)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_a_cut_file_is_not_used(data: st.DataObject) -> None:
     good = written(full_state())

@@ -16,7 +16,7 @@ from lunanexa_apps.controller.high_water import HighWater
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.operator import KernelOperator
 from lunanexa_apps.controller.trust import KernelTrust
-from lunanexa_core.commands import RenewCertificate, ReportHeartbeat, Tick
+from lunanexa_core.commands import RenewCertificate, Tick
 from lunanexa_core.contract.fleet import NodeDocument, NodeList
 from lunanexa_core.contract.operator import StatusDocument
 from lunanexa_core.contract.trust import AwaitedNode, Lack, TokenMinted, TrustDocument
@@ -36,7 +36,7 @@ from lunanexa_simulation.journal import JournalState, SimulatedJournal
 from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.signing import SimulatedKeyring
 from lunanexa_simulation.workers import SimulatedWorkers
-from tests.core.builders import NODE, POLICY, SEAT, SECRET, api_key, begin, heartbeat, joining
+from tests.core.builders import NODE, POLICY, SEAT, SECRET, api_key, begin, heartbeat, joining, reported
 from tests.replayed import check_replay
 
 TOKEN, AUDITOR = "an-operators-token", "an-auditors-token"
@@ -70,7 +70,7 @@ class World:
         told = attrs.evolve(
             heartbeat(sequence=sequence, node=node), epoch=self.kernel.epoch, trust_version=trust_version
         )
-        assert isinstance(await self.kernel.ask(ReportHeartbeat(told), node), Done)
+        assert isinstance(await self.kernel.ask(reported(told), node), Done)
 
     def certificate(self, number: int) -> NodeCertificate:
         assert self.kernel.state.trust is not None

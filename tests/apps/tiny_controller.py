@@ -12,7 +12,7 @@ from lunanexa_core.identity.names import Identity, controller_identity, node_ide
 from lunanexa_core.identity.token import EnrolmentToken
 from lunanexa_core.identity.trust import SigningKey, TrustSet, first_trust
 from lunanexa_core.ids import ClusterId, HolderId, NodeId
-from lunanexa_core.southbound.documents import DesiredAssignment, DesiredState, Directive, SignedDocument
+from lunanexa_core.southbound.documents import DesiredAssignment, DesiredState, Directive, DocumentSeen, SignedDocument
 from lunanexa_core.southbound.enrolment import Authorities, Challenge, Enrolled, Enrolment, Renewal
 from lunanexa_core.southbound.heartbeat import Heartbeat, HeartbeatAnswer, ReplicaReport, ReplicaState
 from lunanexa_ports.asgi import Receive, Scope, Send
@@ -32,8 +32,8 @@ async def answer(send: Send, status: int, body: bytes = b"", headers: tuple[tupl
     await send({"type": "http.response.body", "body": body})
 
 
-async def refuse(send: Send, status: int, code: str) -> None:
-    await answer(send, status, _CODE.format(code).encode())
+async def refuse(send: Send, status: int, code: str, *headers: tuple[bytes, bytes]) -> None:
+    await answer(send, status, _CODE.format(code).encode(), headers)
 
 
 async def whole_body(receive: Receive) -> bytes:
@@ -68,6 +68,11 @@ class TinyController:
         """Serials that count no more."""
         self.unknown = False
         """Knows of no such node, and of no token."""
+        self.wants: bool = False
+        """Hears nothing before it was shown the document that it signed last."""
+        self.shown: list[SignedDocument] = []
+        self.admits_from_ms = 0
+        """Its time until which it says to wait to whom it would let in."""
         self.deaf = False
         """Refuses heartbeats, and nothing else."""
         self.retired = False
@@ -188,6 +193,10 @@ class TinyController:
                 await refuse(send, 403, "permission_denied")
             case "heartbeat":
                 await self._hear(self._signed(headers, await whole_body(receive)), send)
+            case "document":
+                self.shown.append(self._signed(headers, await whole_body(receive)))
+                self.wants = self.wants and self.shown[-1] != self.offered
+                await answer(send, 200, encode(DocumentSeen(epoch=1, generation=1)))
             case "desired":
                 await self._tell(scope["query_string"].decode(), send)
             case _:
@@ -210,6 +219,10 @@ class TinyController:
         right = known is not None and (known.node, known.secret) == (enrolment.node, enrolment.secret)
         if not right or self.unknown:
             await refuse(send, 403, "permission_denied")
+            return
+        wait_ms = self.admits_from_ms - self.clock.now().mono_ms
+        if wait_ms > 0:
+            await refuse(send, 429, "rate_limited", (b"retry-after-ms", b"%d" % wait_ms))
             return
         self.known_key, self.data_address = enrolment.public_key, enrolment.data_address
         await self._admit(enrolment.node, enrolment.certificate_request, send)
@@ -242,6 +255,9 @@ class TinyController:
             return
         if self.retired:
             await refuse(send, 403, "node_retired")
+            return
+        if self.wants:
+            await refuse(send, 409, "document_wanted")
             return
         assert self.verifier.verify(document, {document.key_id: self.known_key})
         heartbeat = decode(Heartbeat, document.payload)

@@ -11,6 +11,7 @@ from lunanexa_client.errors import ProtocolError
 from lunanexa_client.handle import GRANT_EVENTS, WorkloadHandle
 from lunanexa_core.contract.frames import CREDITS, Accepted, ClientFrame, Completed, Credit, Event, Resume
 from lunanexa_core.ids import WorkloadId
+from tests.examples import examples
 
 ACCEPTED = Accepted(id="w1", workload_id=WorkloadId("wl_1"), resume_token="t")
 # (what happens, how often)
@@ -49,7 +50,7 @@ class Model:
         self.sent_seq, self.credit = len(self.read), CREDITS
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(steps)
 def test_what_is_read_is_what_was_made(steps: list[tuple[str, int]]) -> None:
     async def run() -> None:

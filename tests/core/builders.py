@@ -2,7 +2,7 @@
 
 import attrs
 
-from lunanexa_core.commands import Begin, EnrolNode, MintToken
+from lunanexa_core.commands import Begin, EnrolNode, MintToken, ReportHeartbeat
 from lunanexa_core.deployment import Assignment, Deployment, DeploymentSpec, EngineSpec
 from lunanexa_core.events import (
     AssignmentPlaced,
@@ -104,6 +104,11 @@ def heartbeat(sequence: int = 1, *replicas: ReplicaReport, node: NodeId = NODE, 
     return Heartbeat(
         node=node, boot=boot, sequence=sequence, epoch=1, generation=0, agent_version="0.1.0", replicas=replicas
     )
+
+
+def reported(beat: Heartbeat, public_key: str = "aa" * 32) -> ReportHeartbeat:
+    """A heartbeat as the node plane hands it on that has verified it."""
+    return ReportHeartbeat(beat, public_key)
 
 
 def request(number: int = 1, **changes: object) -> WorkloadRequest:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lunanexa_core.admission.settle import abandoned
-from lunanexa_core.commands import AdmitWorkload, Command, FailAttempt, OpenSession, ReportHeartbeat, Tick
+from lunanexa_core.commands import AdmitWorkload, Command, FailAttempt, OpenSession, Tick
 from lunanexa_core.kernel.absorb import absorb
 from lunanexa_core.kernel.apply import apply
 from lunanexa_core.kernel.decide import decide
@@ -24,6 +24,7 @@ from tests.core.builders import (
     heard,
     heartbeat,
     report,
+    reported,
     request,
     serving_events,
     state_of,
@@ -139,11 +140,11 @@ def test_whatever_happens_a_workload_has_its_receipt_after_deadline_and_grace(
             case "session":
                 ask(state, observed, OpenSession(SESSION), now)
             case "report":
-                ask(state, observed, ReportHeartbeat(heartbeat(sequence, report())), now)
+                ask(state, observed, reported(heartbeat(sequence, report())), now)
             case "failed":
                 ask(state, observed, FailAttempt(request().workload, Attempt(start=START, failure="refused")), now)
             case "restarted":
-                ask(state, observed, ReportHeartbeat(heartbeat(sequence)), now)
+                ask(state, observed, reported(heartbeat(sequence)), now)
             case _:
                 ask(state, observed, Tick(), now)
     end = after(max(now_ms, due_ms + POLICY.overdue_ms))

@@ -7,14 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lunanexa_core.deployment import EngineSpec
 from lunanexa_core.ids import ClusterId, NodeId
 from lunanexa_core.southbound.bundle import (
     TAKEN_MAX,
     Bundle,
     BundleRefusal,
     TakenBundle,
+    blob_path,
     check_bundle,
     in_force,
+    named_blobs,
 )
 from lunanexa_core.southbound.outbox import key_fingerprint
 from tests.core.bundles import CLUSTER, NODE, assigned, blob, bundle, taken
@@ -159,6 +162,23 @@ def test_digests_of_what_was_in_force_are_bounded() -> None:
         current = current.followed_by(bundle(generation, generation - 1), f"digest {generation}")
     assert len(current.before) == TAKEN_MAX
     assert current.before[-1] == f"digest {TAKEN_MAX + 8}"
+
+
+places = st.sampled_from([digit * 64 for digit in "abcd"])
+
+
+@given(st.frozensets(places), st.frozensets(places), st.frozensets(places), st.frozensets(places))
+def test_a_blob_is_needed_while_anything_names_it(
+    brought: frozenset[str], written: frozenset[str], runs: frozenset[str], arguments: frozenset[str]
+) -> None:
+    document = assigned(2, arguments=tuple(f"--file=/srv/{blob_path(one)}" for one in sorted(written)))
+    made = bundle(2, 1, document=document, blobs=tuple(blob(one) for one in brought))
+    engines = [
+        *(EngineSpec(driver="llama_cpp", served_name="a", model_path=f"/srv/{blob_path(one)}") for one in runs),
+        *(EngineSpec(driver="llama_cpp", served_name="a", arguments=("-x", blob_path(one))) for one in arguments),
+        EngineSpec(driver="reference", served_name="a", binary="/srv/blobs/sha256/" + "e" * 65),
+    ]
+    assert named_blobs(made, engines) == brought | written | runs | arguments
 
 
 def test_a_fingerprint_is_of_a_key() -> None:

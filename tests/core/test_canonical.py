@@ -16,6 +16,7 @@ from lunanexa_core.canonical import (
     read_canonical,
     strict_json,
 )
+from tests.examples import examples
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 integers = st.integers(-MAX_INTEGER, MAX_INTEGER)
@@ -102,6 +103,7 @@ def test_what_has_no_canonical_form(value: JsonValue, place: str) -> None:
     assert str(caught.value).startswith(f"{place}: ")
 
 
+@pytest.mark.thorough
 def test_nesting_without_end_has_no_canonical_form() -> None:
     value: JsonValue = 1
     for _ in range(100_000):
@@ -183,7 +185,7 @@ def test_of_all_ways_to_write_a_document_one_is_read(
     assert read_or_none(data) == strict_or_none(data)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(documents, st.data())
 def test_canonical_bytes_with_one_byte_changed(document: JsonValue, data: st.DataObject) -> None:
     written = canonical_json(document)

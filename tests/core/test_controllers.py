@@ -18,6 +18,7 @@ from lunanexa_core.southbound.controllers import CONTROLLERS_MAX, controller_url
 from lunanexa_core.southbound.documents import DesiredState, check_order
 from lunanexa_core.state import State
 from tests.core.builders import AUTHORITY, NODE, NOW, SIGNING_KEY, serving_events, state_of
+from tests.examples import examples
 
 A, B, C = (HolderId(f"holder_{letter}") for letter in "abc")
 
@@ -101,7 +102,7 @@ def test_a_leader_that_comes_back_changes_no_document() -> None:
 _LEADERS = st.tuples(st.sampled_from([A, B, C, None]), st.sampled_from([url(A), url(B), "https://vip:1", None]))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(_LEADERS, min_size=1, max_size=12))
 def test_whatever_happens_a_node_may_follow_each_next_document(begun: list[tuple[HolderId | None, str | None]]) -> None:
     """The same generation has the same content, and another content another generation."""

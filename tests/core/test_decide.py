@@ -8,7 +8,6 @@ from lunanexa_core.commands import (
     ApplyDeployment,
     Reconcile,
     RemoveDeployment,
-    ReportHeartbeat,
     SettleWorkload,
     Tick,
 )
@@ -48,6 +47,7 @@ from tests.core.builders import (
     heard,
     heartbeat,
     report,
+    reported,
     request,
     serving_events,
     spec,
@@ -167,7 +167,7 @@ def test_replicas_are_placed_scaled_moved_and_removed() -> None:
 
     settle_plan()
     assert sorted(assignment.node for assignment in state.assignments.values()) == ["node-1", "node-2"]
-    blocked = refusals(state, state.deployments[DEPLOYMENT])
+    blocked = refusals(state, heard(), state.deployments[DEPLOYMENT])
     assert blocked == {NODE: (NotFeasible.ALREADY_THERE,), NodeId("node-2"): (NotFeasible.ALREADY_THERE,)}
     assert plan(state, heard(), POLICY, (), NOW) == []
     generations = {node: state.nodes[node].generation for node in state.nodes}
@@ -183,7 +183,7 @@ def test_replicas_are_placed_scaled_moved_and_removed() -> None:
 def test_a_node_is_no_place_before_it_enrolled_or_when_it_is_lost() -> None:
     state = state_of([*serving_events(), events.NodeRegistered(NodeId("new"))])
     apply(state, events.LivenessChanged(NODE, Liveness.LOST), epoch=1)
-    reasons = refusals(state, Deployment(spec=spec(deployment=DeploymentId("d2")), generation=1))
+    reasons = refusals(state, heard(), Deployment(spec=spec(deployment=DeploymentId("d2")), generation=1))
     assert reasons[NodeId("new")] == (NotFeasible.NOT_ENROLLED,)
     assert reasons[NODE] == (NotFeasible.NODE_LOST,)
     decision = decide(state, heard(), POLICY, Reconcile(FRESH), NOW)
@@ -192,18 +192,16 @@ def test_a_node_is_no_place_before_it_enrolled_or_when_it_is_lost() -> None:
 
 def test_heartbeats_are_events_only_where_a_state_changes() -> None:
     state, observed = state_of(serving_events()), heard()
-    quiet = decide(
-        state, observed, POLICY, ReportHeartbeat(heartbeat(2, report(readings=EngineReadings(running=1)))), NOW
-    )
+    quiet = decide(state, observed, POLICY, reported(heartbeat(2, report(readings=EngineReadings(running=1)))), NOW)
     assert quiet == Decision(Done())
     crashed = report(
         state=ReplicaState.BACKOFF, exit=ExitReason(kind="exited", code=1, last_lines=("a prompt of a user",))
     )
-    loud = decide(state, observed, POLICY, ReportHeartbeat(heartbeat(2, crashed)), NOW)
+    loud = decide(state, observed, POLICY, reported(heartbeat(2, crashed)), NOW)
     (event,) = loud.events
     assert isinstance(event, events.ReplicaChanged)
     assert event.report.exit == ExitReason(kind="exited", code=1)
-    absorb(state, observed, POLICY, ReportHeartbeat(heartbeat(2, crashed)), loud, NOW)
+    absorb(state, observed, POLICY, reported(heartbeat(2, crashed)), loud, NOW)
     kept = observed.replicas[ASSIGNMENT].exit
     assert kept is not None
     assert kept.last_lines == ("a prompt of a user",)
@@ -211,7 +209,7 @@ def test_heartbeats_are_events_only_where_a_state_changes() -> None:
 
 def test_a_replica_that_is_no_longer_reported_is_absent() -> None:
     state = state_of(serving_events())
-    (event,) = decide(state, heard(), POLICY, ReportHeartbeat(heartbeat(2)), NOW).events
+    (event,) = decide(state, heard(), POLICY, reported(heartbeat(2)), NOW).events
     assert isinstance(event, events.ReplicaChanged)
     apply(state, event, epoch=1)
     assert state.replicas == {}
@@ -221,28 +219,28 @@ def test_a_replica_that_is_no_longer_reported_is_absent() -> None:
 def test_a_node_speaks_only_of_what_was_assigned_to_it() -> None:
     state = state_of([*serving_events(), *enrolled_events(NodeId("node-2"))])
     liar = heartbeat(1, report(port=6666), report(), node=NodeId("node-2"))
-    assert decide(state, heard(), POLICY, ReportHeartbeat(liar), NOW).events == ()
+    assert decide(state, heard(), POLICY, reported(liar), NOW).events == ()
     twice = heartbeat(2, report(), report(port=6666))
-    assert decide(state, heard(), POLICY, ReportHeartbeat(twice), NOW).events == ()
+    assert decide(state, heard(), POLICY, reported(twice), NOW).events == ()
     gone = heartbeat(2, report(), report(assignment=AssignmentId("asg_9"), state=ReplicaState.ABSENT))
-    assert decide(state, heard(), POLICY, ReportHeartbeat(gone), NOW).events == ()
+    assert decide(state, heard(), POLICY, reported(gone), NOW).events == ()
 
 
 def test_old_and_superseded_heartbeats_are_refused() -> None:
     state, observed = state_of(serving_events()), heard()
-    replayed = refused(decide(state, observed, POLICY, ReportHeartbeat(heartbeat(1, report())), NOW))
+    replayed = refused(decide(state, observed, POLICY, reported(heartbeat(1, report())), NOW))
     assert replayed.outcome is Outcome.STALE_GENERATION
-    newer = decide(state, observed, POLICY, ReportHeartbeat(heartbeat(1, report(), boot=BootId("boot_2"))), NOW)
+    newer = decide(state, observed, POLICY, reported(heartbeat(1, report(), boot=BootId("boot_2"))), NOW)
     for event in newer.events:
         apply(state, event, epoch=1)
     assert state.nodes[NODE].past_boots == (BOOT,)
-    late = refused(decide(state, observed, POLICY, ReportHeartbeat(heartbeat(99, report())), NOW))
+    late = refused(decide(state, observed, POLICY, reported(heartbeat(99, report())), NOW))
     assert late.outcome is Outcome.STALE_GENERATION
     for number in range(3, 50):
         apply(state, events.NodeBooted(NODE, BootId(f"boot_{number}")), epoch=1)
     assert len(state.nodes[NODE].past_boots) == PAST_BOOTS
     many = heartbeat(100, *[report()] * (REPLICAS_MAX + 1), boot=BootId("boot_99"))
-    assert refused(decide(state, observed, POLICY, ReportHeartbeat(many), NOW)).outcome is Outcome.INVALID_REQUEST
+    assert refused(decide(state, observed, POLICY, reported(many), NOW)).outcome is Outcome.INVALID_REQUEST
 
 
 def test_silence_makes_a_node_suspect_then_lost_and_a_new_leader_is_patient() -> None:
@@ -259,7 +257,7 @@ def test_silence_makes_a_node_suspect_then_lost_and_a_new_leader_is_patient() ->
         state_of([*serving_events(), events.LivenessChanged(NODE, Liveness.LOST)]),
         fresh,
         POLICY,
-        ReportHeartbeat(heartbeat(2, report())),
+        reported(heartbeat(2, report())),
         NOW,
     )
     assert back.events == (events.LivenessChanged(NODE, Liveness.READY),)

@@ -25,6 +25,7 @@ from lunanexa_core.drivers.detection import (
     with_refusals,
 )
 from lunanexa_core.workload import Dialect
+from tests.examples import examples
 from tests.recorded import recorded
 
 
@@ -148,7 +149,7 @@ values = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.dictionaries(st.sampled_from([MODELS_PATH, *TELLING_PATHS]), values))
 def test_no_answer_of_a_stranger_breaks_it(answers: dict[str, object]) -> None:
     server = recognise({path: json.dumps(answer).encode() for path, answer in answers.items()})

@@ -15,7 +15,6 @@ from lunanexa_core.commands import (
     Command,
     Reconcile,
     RemoveDeployment,
-    ReportHeartbeat,
     RevokeNode,
     SetDirective,
 )
@@ -41,7 +40,8 @@ from lunanexa_core.southbound.heartbeat import Heartbeat, ReplicaReport, Replica
 from lunanexa_core.southbound.lease import NodeLease, cut_off_bound_ms, run_out_ms
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant
-from tests.core.builders import BOOT, DEPLOYMENT, NOW, engine, enrolled_events, report, spec, state_of
+from tests.core.builders import BOOT, DEPLOYMENT, NOW, engine, enrolled_events, report, reported, spec, state_of
+from tests.examples import examples
 
 POLICY = Policy(freeze_nodes_min=99)
 LEASE_MS = POLICY.node_lease_ms
@@ -146,7 +146,7 @@ class Fleet:
     def arrive(self, machine: Machine, *, answered: bool = True) -> None:
         assert machine.on_its_way is not None
         (heartbeat, sent_ms), machine.on_its_way = machine.on_its_way, None
-        refused = isinstance(self.ask(ReportHeartbeat(heartbeat)), Refusal)
+        refused = isinstance(self.ask(reported(heartbeat)), Refusal)
         if answered and not refused:
             machine.lease = machine.lease.answered(
                 sent_mono_ms=sent_ms,
@@ -163,9 +163,15 @@ class Fleet:
 
     def act(self, machine: Machine) -> None:
         wanted = {one.assignment: one for one in machine.wanted}
-        for name, one in list(machine.engines.items()):
-            if name not in wanted or wanted[name].generation > one.wanted.generation:
-                del machine.engines[name]
+        old = [
+            name
+            for name, one in machine.engines.items()
+            if name not in wanted or wanted[name].generation > one.wanted.generation
+        ]
+        for name in old:
+            del machine.engines[name]
+        if old:
+            return  # To end something takes its time.
         if machine.lease.may_start(self.now.mono_ms, machine.order):
             for name, assignment in wanted.items():
                 if name not in machine.engines:
@@ -290,9 +296,9 @@ def test_what_is_being_prepared_is_there() -> None:
     node.engines.clear()
     fleet.fetch(node)
     prepared = attrs.evolve(node.beat(), unstarted=(UnstartedReplica(name, ReplicaState.STARTING),))
-    fleet.ask(ReportHeartbeat(prepared))
+    fleet.ask(reported(prepared))
     assert fleet.state.leaving
-    fleet.ask(ReportHeartbeat(node.beat()))
+    fleet.ask(reported(node.beat()))
     assert not fleet.state.leaving
 
 
@@ -351,6 +357,7 @@ def test_a_shorter_keep_counts_when_the_node_has_it() -> None:
     assert fleet.where() == [ONE]
 
 
+@pytest.mark.thorough
 def test_without_limit_only_the_node_or_its_retirement_frees_the_place() -> None:
     """It became exclusive while its node, which keeps it, could not be told."""
     fleet = Fleet(spec())
@@ -392,6 +399,28 @@ def test_others_are_replaced_at_once() -> None:
     assert sorted(fleet.where()) == [ONE, TWO]
     fleet.live(60)
     assert fleet.where() == [TWO], "and what is cut off ends in its time"
+
+
+def test_what_stays_is_replaced_only_when_what_is_too_much_has_ended() -> None:
+    """Else its next generation would start beside what has yet to end."""
+    fleet = Fleet(attrs.evolve(EXCLUSIVE, replicas=2))
+    fleet.live(3)
+    before = fleet.living()
+    assert len(before) == 2
+    fleet.ask(ApplyDeployment(spec=attrs.evolve(EXCLUSIVE, engine=engine(slots=9))))
+    fleet.reconcile()
+    (stays,) = fleet.state.assignments.values()
+    (other,) = set(FLEET[:2]) - {stays.node}
+    assert [node for node, _ in fleet.awaited()] == [other]
+    for _ in range(5):
+        fleet.talk(fleet.machines[stays.node])
+    assert fleet.living() == before, "the other has not heard of it"
+    fleet.talk(fleet.machines[other])
+    fleet.talk(fleet.machines[stays.node])
+    (after,) = fleet.living()
+    assert after[0] == stays.node
+    assert after not in before
+    assert fleet.awaited() == []
 
 
 def test_a_plan_tells_what_a_place_waits_for() -> None:
@@ -560,7 +589,7 @@ class ExclusiveFleet(RuleBasedStateMachine):
         self._note()
 
 
-ExclusiveFleet.TestCase.settings = settings(max_examples=15, stateful_step_count=30, deadline=None)
+ExclusiveFleet.TestCase.settings = settings(max_examples=examples(15), stateful_step_count=30, deadline=None)
 TestExclusiveFleet = ExclusiveFleet.TestCase
 
 

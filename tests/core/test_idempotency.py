@@ -20,6 +20,7 @@ from lunanexa_core.state import State
 from lunanexa_core.time import Instant
 from lunanexa_core.workload import Attempt, DataClass, Priority, Settlement, WorkloadRequest
 from tests.core.builders import ALIAS, NOW, SESSION, after, api_key, heard, request, serving_events, spec, state_of
+from tests.examples import examples
 
 KEYS = ("k1", "k2", "k3")
 BODIES = ("body a", "body b")
@@ -292,5 +293,5 @@ class IdempotencyMachine(RuleBasedStateMachine):
         assert times == sorted(times)
 
 
-IdempotencyMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=30, deadline=None)
+IdempotencyMachine.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=30, deadline=None)
 TestIdempotencyMachine = IdempotencyMachine.TestCase

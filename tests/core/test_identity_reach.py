@@ -14,6 +14,7 @@ from lunanexa_core.identity import checks
 from lunanexa_core.identity.certificate import PeerCertificate
 from lunanexa_core.identity.checks import check_peer
 from lunanexa_core.ids import NodeId
+from lunanexa_core.kernel.apply import apply
 from lunanexa_core.kernel.decide import Done, decide
 from lunanexa_core.outcomes import Refusal
 from lunanexa_core.placement.reconcile import plan
@@ -27,10 +28,12 @@ from tests.core.builders import (
     NOW,
     POLICY,
     after,
+    begin,
     certificate,
     engine,
     enrolled_events,
     heard,
+    joining,
     report,
     serving_events,
     spec,
@@ -150,6 +153,24 @@ def test_an_operator_moves_a_data_listener() -> None:
     assert decide(state, heard(), POLICY, AddressNode(node=NODE, data_address=None), NOW).events == ()
     for command in (AddressNode(node=NODE, data_address="nowhere"), AddressNode(node=NodeId("n"), data_address=None)):
         assert isinstance(decide(state, heard(), POLICY, command, NOW).answer, Refusal)
+
+
+@pytest.mark.parametrize("loopback", [False, True])
+def test_only_a_token_for_this_machine_does_without_a_data_listener(loopback: bool) -> None:
+    """Else what the node reports would lead gateways to any port of the controller's own loopback."""
+    state = State()
+    mint, enrol = joining(data_address="10.0.0.2:8500")
+    for command in (begin(), attrs.evolve(mint, loopback=loopback), enrol):
+        for event in decide(state, heard(), POLICY, command, NOW).events:
+            apply(state, event, epoch=1, wall_ms=NOW.wall_ms)
+    assert state.nodes[NODE].data_address == "10.0.0.2:8500"
+    answer = decide(state, heard(), POLICY, AddressNode(node=NODE, data_address=None), NOW)
+    if loopback:
+        assert answer.events == (events.NodeAddressed(node=NODE, data_address=None),)
+        return
+    assert isinstance(answer.answer, Refusal)
+    assert (answer.answer.param, answer.events) == ("data_address", ())
+    assert "lunanexa node token node-1 --again --loopback" in answer.answer.message
 
 
 def test_a_revoked_node_is_routed_to_no_more_and_replaced_at_once() -> None:

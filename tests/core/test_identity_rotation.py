@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lunanexa_core import events
-from lunanexa_core.commands import Begin, Command, RenewCertificate, ReportHeartbeat, RevokeNode, RotateTrust, Tick
+from lunanexa_core.commands import Begin, Command, RenewCertificate, RevokeNode, RotateTrust, Tick
 from lunanexa_core.identity.certificate import NodeCertificate
 from lunanexa_core.identity.rotate import awaited
 from lunanexa_core.identity.trust import Authority, SigningKey, TrustSet, TrustStage, first_trust, next_step, spread
@@ -35,6 +35,7 @@ from tests.core.builders import (
     heard,
     heartbeat,
     joining,
+    reported,
     serving_events,
     state_of,
 )
@@ -175,7 +176,7 @@ class RotationMachine(RuleBasedStateMachine):
         for name, machine in self.there(away):
             self.sequence += 1
             beat = attrs.evolve(heartbeat(self.sequence, node=name), trust_version=machine.trust.version)
-            assert self.ask(ReportHeartbeat(beat)).answer == Done()
+            assert self.ask(reported(beat)).answer == Done()
             machine.trust = self.trust
         self.ask(Tick())
 

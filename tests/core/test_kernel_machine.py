@@ -16,8 +16,8 @@ from lunanexa_core.commands import (
     Rebase,
     Reconcile,
     RemoveDeployment,
-    ReportHeartbeat,
     SettleWorkload,
+    ShowDocument,
     Tick,
 )
 from lunanexa_core.events import Event, WorkloadAdmitted, WorkloadSettled
@@ -46,9 +46,11 @@ from tests.core.builders import (
     heartbeat,
     joining,
     report,
+    reported,
     request,
     spec,
 )
+from tests.examples import examples
 
 REQUESTS, TOKENS = 9, 8_500
 BEGIN = begin(keys=(api_key(concurrency=6, requests_per_minute=REQUESTS, tokens_per_minute=TOKENS),))
@@ -122,7 +124,7 @@ class KernelMachine(RuleBasedStateMachine):
             )
             for assignment in self.state.assignments.values()
         ]
-        self.ask(ReportHeartbeat(heartbeat(self.sequence, *reports, boot=BootId(f"boot_{self.boot}"))))
+        self.ask(reported(heartbeat(self.sequence, *reports, boot=BootId(f"boot_{self.boot}"))))
 
     @rule()
     def session(self) -> None:
@@ -221,7 +223,13 @@ class KernelMachine(RuleBasedStateMachine):
         node, boot = self.state.nodes[NODE], BootId(f"boot_{self.boot}")
         epoch, generation = self.state.epoch + epochs, node.generation + generations
         ahead = attrs.evolve(heartbeat(self.sequence, boot=boot), epoch=epoch, generation=generation)
-        self.ask(ReportHeartbeat(ahead))
+        shown = self.observed.shown.get(NODE, (0, 0))
+        if epochs + generations > 0 and (epoch > shown[0] or generation > shown[1]):
+            refused = self.ask(reported(ahead))
+            assert isinstance(refused, Refusal)
+            assert (refused.outcome, self.state.recovery) == (Outcome.DOCUMENT_WANTED, None)
+            self.ask(ShowDocument(node=NODE, epoch=epoch, generation=generation))
+        self.ask(reported(ahead))
         covered = epoch <= self.state.rebased
         assert (self.state.recovery is not None) is (epochs + generations > 0 and not covered)
         if self.state.recovery is not None:
@@ -282,5 +290,5 @@ class KernelMachine(RuleBasedStateMachine):
             assert len(set(starts)) == len(starts)
 
 
-KernelMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+KernelMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestKernelMachine = KernelMachine.TestCase

@@ -1,6 +1,7 @@
 """The lease's two sides: what its holder takes for itself, and when others may think that it is gone."""
 
 import attrs
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -53,6 +54,7 @@ def test_a_free_lease_and_ones_own_are_claimed_at_once() -> None:
     assert free.claimable_in_ms(OTHER, 3_000, 1_000) == 0
 
 
+@pytest.mark.thorough
 @given(lease_ms=st.integers(1_000, 60_000), late_ms=st.integers(0, 60_000))
 def test_renewal_comes_at_half_of_what_remains(lease_ms: int, late_ms: int) -> None:
     held = Held.asked(1_000, lease_ms)

@@ -3,20 +3,19 @@
 import attrs
 import pytest
 
-from lunanexa_core.commands import ReportHeartbeat
 from lunanexa_core.kernel.absorb import absorb
 from lunanexa_core.kernel.decide import decide
 from lunanexa_core.observed import Observed
 from lunanexa_core.routing.routable import NotRoutable, why_not_routable
 from lunanexa_core.state import State
-from tests.core.builders import NODE, NOW, POLICY, after, heartbeat, report, serving_events, state_of
+from tests.core.builders import NODE, NOW, POLICY, after, heartbeat, report, reported, serving_events, state_of
 
 LEASE_MS = POLICY.node_lease_ms
 
 
 def hear(state: State, observed: Observed, sequence: int, ms: int, *, leased: bool | None) -> None:
     told = attrs.evolve(heartbeat(sequence, report()), leased=leased)
-    command = ReportHeartbeat(told)
+    command = reported(told)
     absorb(state, observed, POLICY, command, decide(state, observed, POLICY, command, after(ms)), after(ms))
     assert observed.nodes[NODE].sequence == sequence
 

@@ -7,7 +7,6 @@ from lunanexa_core.commands import (
     Command,
     Reconcile,
     RemoveDeployment,
-    ReportHeartbeat,
     SettleWorkload,
     Tick,
 )
@@ -34,6 +33,7 @@ from tests.core.builders import (
     heard,
     heartbeat,
     report,
+    reported,
     request,
     serving_events,
     state_of,
@@ -57,7 +57,7 @@ def ask(state: State, observed: Observed, command: Command, ms: int = 0) -> None
 def test_a_node_that_speaks_of_a_replica_of_another_is_not_heard() -> None:
     state, observed = fleet()
     full = report(readings=EngineReadings(running=2))
-    ask(state, observed, ReportHeartbeat(heartbeat(1, full, node=OTHER)))
+    ask(state, observed, reported(heartbeat(1, full, node=OTHER)))
     assert observed.replicas == {ASSIGNMENT: report()}
     assert not observed.read_mono_ms
     assert free_slots(observed, POLICY, report(), NOW) == 2
@@ -67,7 +67,7 @@ def test_a_node_that_speaks_of_a_replica_of_another_is_not_heard() -> None:
 def test_the_first_of_two_reports_of_one_replica_counts_everywhere() -> None:
     state, observed = fleet()
     first, second = report(readings=EngineReadings(running=1)), report(start=StartId("st_2"), port=6666)
-    ask(state, observed, ReportHeartbeat(heartbeat(2, first, second)))
+    ask(state, observed, reported(heartbeat(2, first, second)))
     assert observed.replicas == {ASSIGNMENT: first}
     assert state.replicas == {ASSIGNMENT: report()}
 
@@ -75,11 +75,11 @@ def test_the_first_of_two_reports_of_one_replica_counts_everywhere() -> None:
 def test_what_a_node_runs_without_an_assignment_is_known_until_it_is_gone() -> None:
     state, observed = fleet()
     stray = report(assignment=AssignmentId("asg_stray"))
-    ask(state, observed, ReportHeartbeat(heartbeat(1, stray, node=OTHER)))
+    ask(state, observed, reported(heartbeat(1, stray, node=OTHER)))
     ask(state, observed, Tick())
     assert observed.replicas == {ASSIGNMENT: report(), stray.assignment: stray}
     gone = attrs.evolve(stray, state=ReplicaState.ABSENT)
-    ask(state, observed, ReportHeartbeat(heartbeat(2, gone, node=OTHER)))
+    ask(state, observed, reported(heartbeat(2, gone, node=OTHER)))
     ask(state, observed, Tick())
     assert observed.replicas == {ASSIGNMENT: report()}
 
@@ -89,14 +89,14 @@ def test_of_a_removed_deployment_nothing_is_kept() -> None:
     for number in (1, 2, 3):
         ask(state, observed, AdmitWorkload(request(number)))
     assert len(grant_waiting(state, observed, POLICY, NOW)) == 2
-    ask(state, observed, ReportHeartbeat(heartbeat(2, report(readings=EngineReadings(running=2)))))
+    ask(state, observed, reported(heartbeat(2, report(readings=EngineReadings(running=2)))))
     ask(state, observed, RemoveDeployment(DEPLOYMENT))
     ask(state, observed, Reconcile(()))
     # The node has not said yet that it is gone, and one still waits in the queue.
     ask(state, observed, Tick())
     assert list(observed.replicas) == list(observed.read_mono_ms) == [ASSIGNMENT]
     assert list(observed.queues) == [DEPLOYMENT]
-    ask(state, observed, ReportHeartbeat(heartbeat(3)))
+    ask(state, observed, reported(heartbeat(3)))
     for number in (1, 2):
         ask(state, observed, SettleWorkload(Settlement(workload=request(number).workload, outcome=None)))
     assert list(observed.service_ms) == [DEPLOYMENT]

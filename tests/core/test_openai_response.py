@@ -133,6 +133,7 @@ def test_no_event_raises(data: bytes) -> None:
         assemble(Dialect.CHAT, [payload])
 
 
+@pytest.mark.thorough
 def test_an_answer_that_is_nested_too_deeply_is_none() -> None:
     for depth in range(900, 1_000):
         deep = b'{"choices":[{"delta":{"x":' + b"[" * depth + b"]" * depth + b"}}]}"

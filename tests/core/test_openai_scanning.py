@@ -21,6 +21,7 @@ from lunanexa_core.openai.scanning import (
     only_integers,
     utf8_fault,
 )
+from tests.examples import examples
 
 SCALARS = (
     st.none()
@@ -87,7 +88,7 @@ def agrees(data: bytes) -> None:
     assert {member.name: json.loads(data[member.start : member.end]) for member in found} == expected
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     value=st.dictionaries(st.text(), JSON, max_size=4),
     indent=st.sampled_from([None, 1]),
@@ -106,7 +107,7 @@ def test_a_document_and_its_damaged_copies_are_read_as_by_the_standard_library(
         agrees(data)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(PIECES, max_size=25).map(b"".join))
 def test_noise_is_refused_and_what_is_none_is_read(noise: bytes) -> None:
     agrees(b'{"a":' + noise + b"}")
@@ -114,7 +115,7 @@ def test_noise_is_refused_and_what_is_none_is_read(noise: bytes) -> None:
     agrees(b'{"a":{"b":' + noise + b"}}")
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(pad=st.integers(16_340, 16_400), tail=st.sampled_from(["\\u00e9", "\\\\", '\\"', "é", "語", "12,34", "true"]))
 def test_no_value_is_taken_apart_where_a_step_ends(pad: int, tail: str) -> None:
     filled = "x" * pad
@@ -126,7 +127,7 @@ def test_no_value_is_taken_apart_where_a_step_ends(pad: int, tail: str) -> None:
     assert refusal(f'{{"a":"{filled}\\u00e"}}'.encode()).position == 6 + pad
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.binary(max_size=12), st.integers(16_378, 16_386))
 def test_broken_utf_8_is_found_where_it_is(noise: bytes, pad: int) -> None:
     data = b"x" * pad + "é".encode() + noise

@@ -11,7 +11,7 @@ PROMISED = {
     404: {"model_not_found", "not_found"},
     405: {"method_not_allowed"},
     408: {"request_timeout"},
-    409: {"workload_active", "idempotency_mismatch", "idempotency_output_gone", "stale_generation"},
+    409: {"workload_active", "idempotency_mismatch", "idempotency_output_gone", "stale_generation", "document_wanted"},
     413: {"payload_too_large"},
     429: {"quota_exceeded", "rate_limited", "queue_full", "deadline_unreachable"},
     431: {"head_too_large"},

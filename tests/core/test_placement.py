@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from lunanexa_core import events
-from lunanexa_core.commands import ApplyDeployment, Command, Reconcile, ReportHeartbeat, ScaleDeployment, SetDirective
+from lunanexa_core.commands import ApplyDeployment, Command, Reconcile, ScaleDeployment, SetDirective
 from lunanexa_core.deployment import Assignment
 from lunanexa_core.events import AssignmentPlaced, Event, Liveness, LivenessChanged
 from lunanexa_core.ids import AssignmentId, ClusterId, DeploymentId, NodeId, StartId
@@ -35,10 +35,12 @@ from tests.core.builders import (
     enrolled_events,
     heartbeat,
     report,
+    reported,
     request,
     spec,
     state_of,
 )
+from tests.examples import examples
 
 POLICY = Policy()
 FLEET = tuple(NodeId(f"node-{number}") for number in range(1, 6))
@@ -304,7 +306,7 @@ def test_an_empty_node_that_retires_is_heard_no_more() -> None:
     placed.reconcile()
     assert placed.state.nodes[ONE].retired
     for refused in (
-        placed.ask(ReportHeartbeat(heartbeat(9, node=ONE))),
+        placed.ask(reported(heartbeat(9, node=ONE))),
         placed.direct(ONE, Directive.ACTIVE),
     ):
         assert isinstance(refused, Refusal)
@@ -378,7 +380,7 @@ class PlacementMachine(RuleBasedStateMachine):
         placed = self.placed
         served = placed.served_by()
         node = data.draw(st.sampled_from(served))
-        free = nodes_free_for(placed.state, placed.state.deployments[DEPLOYMENT])
+        free = nodes_free_for(placed.state, placed.observed, placed.state.deployments[DEPLOYMENT])
         placed.direct(node, Directive.DRAIN)
         if placed.wanted and (free or len(served) > 1):
             assert placed.served_by()
@@ -430,7 +432,7 @@ class PlacementMachine(RuleBasedStateMachine):
             return
         emptying = [name for name, node in placed.state.nodes.items() if node.directive in EMPTYING]
         assert not set(emptying) & set(placed.where())
-        free = nodes_free_for(placed.state, placed.state.deployments[DEPLOYMENT])
+        free = nodes_free_for(placed.state, placed.observed, placed.state.deployments[DEPLOYMENT])
         assert placed.counted() == placed.wanted or not free
 
     @invariant()
@@ -461,5 +463,5 @@ class PlacementMachine(RuleBasedStateMachine):
             assert self.placed.state.nodes[node].directive is not Directive.CORDON
 
 
-PlacementMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+PlacementMachine.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=25, deadline=None)
 TestPlacementMachine = PlacementMachine.TestCase

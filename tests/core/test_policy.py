@@ -22,6 +22,7 @@ from lunanexa_core.nodes.policy import NO_RULES, NodePolicy, PolicyRefusal, poli
 from lunanexa_core.southbound.documents import DesiredAssignment, DesiredState
 from lunanexa_core.southbound.heartbeat import ReplicaState
 from tests.core.test_reconcile import assignment, document, records, running
+from tests.examples import examples
 
 
 def changed(name: str = "a", generation: int = 1, **changes: object) -> DesiredAssignment:
@@ -186,7 +187,7 @@ DOCUMENTS = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(DOCUMENTS, st.data())
 def test_the_sums_hold_at_every_moment_and_every_world_settles(
     documents: list[list[tuple[str, int | None]]], data: st.DataObject

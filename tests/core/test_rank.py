@@ -12,7 +12,19 @@ from lunanexa_core.routing.rank import free_slots
 from lunanexa_core.southbound.heartbeat import EngineReadings
 from lunanexa_core.state import State
 from lunanexa_core.workload import Settlement
-from tests.core.builders import NOW, POLICY, START, after, heard, heartbeat, report, request, serving_events, state_of
+from tests.core.builders import (
+    NOW,
+    POLICY,
+    START,
+    after,
+    heard,
+    heartbeat,
+    report,
+    reported,
+    request,
+    serving_events,
+    state_of,
+)
 
 
 class Kernel:
@@ -33,7 +45,7 @@ class Kernel:
     def hear(self, ms: int, running: int | None, age_ms: int = 0) -> None:
         self.sequence += 1
         readings = EngineReadings(running=running, age_ms=age_ms)
-        self.ask(ReportHeartbeat(heartbeat(self.sequence, report(readings=readings))), ms)
+        self.ask(reported(heartbeat(self.sequence, report(readings=readings))), ms)
 
     def free(self, ms: int) -> int:
         return free_slots(self.observed, POLICY, report(), after(ms))

@@ -14,8 +14,8 @@ from lunanexa_core.commands import (
     CreateKey,
     Reconcile,
     RemoveDeployment,
-    ReportHeartbeat,
     SettleWorkload,
+    ShowDocument,
     Tick,
 )
 from lunanexa_core.deployment import Deployment
@@ -32,10 +32,11 @@ from lunanexa_core.events import (
 )
 from lunanexa_core.ids import AssignmentId, ClusterId, KeyId, NodeId, TenantId
 from lunanexa_core.journal import Head
+from lunanexa_core.kernel.absorb import absorb
 from lunanexa_core.kernel.apply import apply
-from lunanexa_core.kernel.decide import Decision, decide
+from lunanexa_core.kernel.decide import Decision, Done, decide
 from lunanexa_core.nodes.heartbeat import AHEAD_MAX
-from lunanexa_core.observed import NodeReading, Observed
+from lunanexa_core.observed import Claim, NodeReading, Observed
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.recovery import (
     RECOVERING,
@@ -47,7 +48,7 @@ from lunanexa_core.recovery import (
 )
 from lunanexa_core.recovery_reasons import RecoveryCause, RecoveryReason
 from lunanexa_core.southbound.documents import DesiredState, check_order
-from lunanexa_core.southbound.heartbeat import Heartbeat, RefusedAssignment
+from lunanexa_core.southbound.heartbeat import Heartbeat, RefusedAssignment, ReplicaState
 from lunanexa_core.state import State
 from lunanexa_core.workload import Settlement
 from tests.core.builders import (
@@ -62,11 +63,13 @@ from tests.core.builders import (
     enrolled_events,
     heartbeat,
     report,
+    reported,
     request,
     serving_events,
     spec,
     state_of,
 )
+from tests.examples import examples
 
 OTHER = NodeId("node-2")
 STRANGE = AssignmentId("asg_9")
@@ -78,7 +81,8 @@ def recovering(*more: Event) -> State:
 
 
 def heard(*heartbeats: Heartbeat) -> Observed:
-    observed = Observed(began_mono_ms=NOW.mono_ms)
+    """What a leader knows that was shown all documents that these nodes may tell of."""
+    observed = Observed(began_mono_ms=NOW.mono_ms, shown={name: (1 << 40, 1 << 40) for name in (NODE, OTHER)})
     for beat in heartbeats:
         observed.nodes[beat.node] = NodeReading(
             boot=beat.boot, sequence=beat.sequence, arrived_mono_ms=NOW.mono_ms, heartbeat=beat
@@ -90,6 +94,10 @@ def ahead(
     *, epoch: int = 1, generation: int = 0, node: NodeId = NODE, sequence: int = 1, **changes: object
 ) -> Heartbeat:
     return attrs.evolve(heartbeat(sequence, report(**changes), node=node), epoch=epoch, generation=generation)
+
+
+def rebased() -> State:
+    return state_of([*serving_events(), StoreRebased(above=9, generations=(NodeGeneration(NODE, 1),))], epoch=3)
 
 
 def told(state: State, observed: Observed, command: Command) -> Decision:
@@ -108,12 +116,41 @@ def go(state: State, observed: Observed) -> list[Event]:
 @pytest.mark.parametrize(("epoch", "generation"), [(2, 0), (1, 2), (9, 9)])
 def test_a_node_that_is_ahead_begins_recovery(epoch: int, generation: int) -> None:
     state = state_of(serving_events())
-    found = told(state, heard(), ReportHeartbeat(ahead(epoch=epoch, generation=generation))).events
+    found = told(state, heard(), reported(ahead(epoch=epoch, generation=generation))).events
     reason = RecoveryReason(cause=RecoveryCause.NODE_AHEAD, epoch=epoch, node=NODE, generation=generation)
     assert found == (RecoveryBegan((reason,)),)
     apply(state, found[0], epoch=1)
     again = ahead(epoch=epoch, generation=generation, sequence=2)
-    assert told(state, heard(), ReportHeartbeat(again)).events == (), "it is begun once"
+    assert told(state, heard(), reported(again)).events == (), "it is begun once"
+
+
+@pytest.mark.parametrize(("epoch", "generation"), [(2, 0), (1, 2), (9, 9)])
+@pytest.mark.parametrize("shown", [None, (1, 1), (9, 1), (1, 9), (8, 8)])
+@pytest.mark.parametrize("state", [state_of(serving_events()), recovering(), rebased()])
+def test_a_node_is_not_believed_to_be_ahead_before_it_shows_its_document(
+    epoch: int, generation: int, shown: tuple[int, int] | None, state: State
+) -> None:
+    claim = ahead(epoch=epoch, generation=generation, state=ReplicaState.FAILED)
+    observed = Observed(began_mono_ms=NOW.mono_ms, shown={} if shown is None else {NODE: shown})
+    before = state.copy()
+    decision = told(state, observed, reported(claim))
+    given = epoch <= state.epoch and generation <= state.nodes[NODE].generation
+    if given or (shown is not None and epoch <= shown[0] and generation <= shown[1]):
+        assert decision.answer == Done()
+        return
+    assert isinstance(decision.answer, Refusal)
+    assert (decision.answer.outcome, decision.events, state) == (Outcome.DOCUMENT_WANTED, (), before)
+    absorb(state, observed, POLICY, reported(claim), decision, NOW)
+    assert NODE not in observed.nodes, "it is not heard"
+    assert observed.claims[NODE] == Claim(epoch=epoch, generation=generation, since_mono_ms=NOW.mono_ms)
+    show = ShowDocument(node=NODE, epoch=9, generation=9)
+    answer = told(state, observed, show)
+    assert answer == Decision(Done()), "also while the store is recovered, and without a row"
+    absorb(state, observed, POLICY, show, answer, NOW)
+    heard_now = told(state, observed, reported(claim))
+    assert heard_now.answer == Done()
+    absorb(state, observed, POLICY, reported(claim), heard_now, NOW)
+    assert (NODE in observed.nodes, observed.claims) == (True, {})
 
 
 @pytest.mark.parametrize(
@@ -128,14 +165,14 @@ def test_a_node_that_is_ahead_begins_recovery(epoch: int, generation: int) -> No
 @pytest.mark.parametrize("state", [state_of(serving_events()), recovering()], ids=["serving", "recovering"])
 def test_a_node_that_is_ahead_of_what_can_have_been_lost_is_not_heard(state: State, lie: Heartbeat, param: str) -> None:
     """Else a go would take numbers above all that documents can hold, and there would be none for ever."""
-    refusal = told(state, heard(), ReportHeartbeat(lie)).answer
+    refusal = told(state, heard(), reported(lie)).answer
     assert isinstance(refusal, Refusal)
     assert (refusal.outcome, refusal.param) == (Outcome.INVALID_REQUEST, param)
 
 
 def test_a_node_that_follows_the_newest_document_is_not_ahead() -> None:
     state = state_of(serving_events())
-    assert told(state, heard(), ReportHeartbeat(ahead(epoch=1, generation=1))).events == ()
+    assert told(state, heard(), reported(ahead(epoch=1, generation=1))).events == ()
 
 
 def test_a_leader_begins_recovery_for_what_it_was_told() -> None:
@@ -191,7 +228,7 @@ def test_time_alone_changes_nothing_before_the_go() -> None:
 def test_heartbeats_are_taken_and_what_runs_is_settled() -> None:
     admitted = WorkloadAdmitted(request=request(), key=api_key().key, tenant=TenantId("default"), deployment=DEPLOYMENT)
     state = recovering(admitted)
-    seen = told(state, heard(), ReportHeartbeat(ahead(epoch=7, generation=3, port=9_001))).events
+    seen = told(state, heard(), reported(ahead(epoch=7, generation=3, port=9_001))).events
     assert [type(event) for event in seen] == [ReplicaChanged]
     ended = told(state, heard(), SettleWorkload(Settlement(workload=request().workload, outcome=None))).events
     assert [type(event) for event in ended] == [WorkloadSettled]
@@ -249,7 +286,7 @@ def test_the_go_raises_epoch_and_generations_above_what_nodes_hold() -> None:
     apply(state, events[0], epoch=7)
     assert (state.recovery, state.rebased, state.epoch) == (None, 6, 7)
     assert state.nodes[NODE].generation == 10
-    assert told(state, observed, ReportHeartbeat(ahead(epoch=6, generation=9, sequence=2))).events == ()
+    assert told(state, observed, reported(ahead(epoch=6, generation=9, sequence=2))).events == ()
 
 
 def test_replicas_of_a_newer_generation_are_replaced() -> None:
@@ -268,15 +305,15 @@ def test_what_a_node_does_not_follow_after_the_go_is_replaced(refusal: str) -> N
     state = recovering()
     refused = RefusedAssignment(assignment=ASSIGNMENT, refusal=refusal)
     said = attrs.evolve(heartbeat(2, report(generation=3)), refused=(refused,))
-    assert told(state, heard(), ReportHeartbeat(said)).events[1:] == ()
+    assert told(state, heard(), reported(said)).events[1:] == ()
     for event in go(state, heard()):
         apply(state, event, epoch=2)
     newer = DeploymentApplied(Deployment(spec=spec(), generation=4))
-    assert newer in told(state, heard(), ReportHeartbeat(said)).events
+    assert newer in told(state, heard(), reported(said)).events
     apply(state, newer, epoch=2)
-    assert newer not in told(state, heard(), ReportHeartbeat(said)).events, "once"
+    assert newer not in told(state, heard(), reported(said)).events, "once"
     other = attrs.evolve(said, refused=(attrs.evolve(refused, refusal="too_many"),))
-    assert newer not in told(state, heard(), ReportHeartbeat(other)).events
+    assert newer not in told(state, heard(), reported(other)).events
 
 
 def test_a_node_that_comes_back_late_begins_no_recovery() -> None:
@@ -284,15 +321,15 @@ def test_a_node_that_comes_back_late_begins_no_recovery() -> None:
     for event in go(state, heard(ahead(epoch=6, generation=9))):
         apply(state, event, epoch=7)
     late = attrs.evolve(heartbeat(1, node=OTHER), epoch=6, generation=20)
-    found = told(state, heard(), ReportHeartbeat(late)).events
+    found = told(state, heard(), reported(late)).events
     assert found == (StoreRebased(above=6, generations=(NodeGeneration(OTHER, 21),)),)
     apply(state, found[0], epoch=7)
     assert (state.recovery, state.rebased, state.epoch) == (None, 6, 7)
     newer = attrs.evolve(late, epoch=8, sequence=2)
-    assert isinstance(told(state, heard(), ReportHeartbeat(newer)).events[0], RecoveryBegan), "not covered by the go"
+    assert isinstance(told(state, heard(), reported(newer)).events[0], RecoveryBegan), "not covered by the go"
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.dictionaries(
         st.sampled_from([NODE, OTHER, NodeId("node-3")]),

@@ -32,6 +32,7 @@ from lunanexa_core.lifecycle.record import Ending, ReplicaRecord, ReplicaRules, 
 from lunanexa_core.lifecycle.replica import new_replica, next_wake_ms, recover, step
 from lunanexa_core.southbound.documents import DesiredAssignment
 from lunanexa_core.southbound.heartbeat import EngineReadings, ExitReason, IdentityGrade, ReplicaState
+from tests.examples import examples
 
 RULES = ReplicaRules(
     adopted=False, start_timeout_ms=10_000, stop_timeout_ms=4_000, second_terminate=False, restart_budget=2
@@ -563,5 +564,5 @@ class ReplicaHistory(RuleBasedStateMachine):
         assert self.record.state is ReplicaState.ABSENT
 
 
-ReplicaHistory.TestCase.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+ReplicaHistory.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=30, deadline=None)
 test_history = ReplicaHistory.TestCase

@@ -37,6 +37,7 @@ from tests.core.builders import (
     serving_events,
     state_of,
 )
+from tests.examples import examples
 
 
 def place_of(sequence: int) -> LedgerPlace:
@@ -85,7 +86,7 @@ def full_state() -> State:
     return state
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.randoms(use_true_random=False))
 def test_equal_states_have_equal_digests(random: Any) -> None:
     state, other = full_state(), State()

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import httpx2
 import trio
 
+from lunanexa_simulation.real.proc import processes_that_hold
 from tests.end_to_end.installation import (
     ENGINE,
     LIMIT_S,
@@ -27,7 +28,6 @@ from tests.end_to_end.installation import (
     status_of,
     told_by,
 )
-from tests.end_to_end.processes import processes_that_hold
 from tests.replayed import Told
 
 T = TypeVar("T")

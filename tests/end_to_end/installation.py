@@ -24,7 +24,8 @@ from lunanexa_adapters.postgres.address import parse_address
 from lunanexa_adapters.postgres.journal import open_postgres_journal
 from lunanexa_adapters.sqlite.journal_reader import open_sqlite_journal_reader
 from lunanexa_apps.installation import STORE
-from tests.end_to_end.processes import is_alive, parent_of, processes_that_hold
+from lunanexa_simulation.real.proc import processes_that_hold
+from tests.end_to_end.processes import is_alive, parent_of
 from tests.replayed import Told, check_store
 
 T = TypeVar("T")

@@ -14,8 +14,8 @@ from lunanexa_core.events import WorkloadAdmitted, WorkloadSettled
 from lunanexa_core.ids import WorkloadId
 from lunanexa_core.workload import Receipt
 from lunanexa_ports.journal import JournalReader
+from lunanexa_simulation.real.proc import command_line
 from tests.end_to_end.installation import LIMIT_S, QUESTION, Ready
-from tests.end_to_end.processes import command_line
 
 TOKENS = 20
 AGAIN_S = 0.05

@@ -18,6 +18,7 @@ import attrs
 import httpx2
 import trio
 
+from lunanexa_simulation.real.proc import processes_that_hold
 from tests.end_to_end.controllers import CONTROLLER, NODE, tell_logs, until
 from tests.end_to_end.installation import (
     ENGINE,
@@ -29,7 +30,6 @@ from tests.end_to_end.installation import (
     status_of,
     told_by,
 )
-from tests.end_to_end.processes import processes_that_hold
 from tests.replayed import Told
 
 DOOR_PORT: Final = 8410

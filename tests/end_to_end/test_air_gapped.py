@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import trio
 
+from lunanexa_simulation.real.proc import processes_that_hold
 from tests.end_to_end.controllers import NODE, until
 from tests.end_to_end.installation import ENGINE, environment
 from tests.end_to_end.machines import why_not
-from tests.end_to_end.processes import processes_that_hold
 
 pytestmark = pytest.mark.slow
 WHY_NOT = why_not()
@@ -24,6 +24,21 @@ LIMIT_S = 60
 _ASK = "import sys, urllib.request; sys.stdout.write(urllib.request.urlopen(sys.argv[1], timeout=10).read().decode())"
 _LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F")
 _LISTENS = "0A"
+_OUTWARD = ("Ip:OutNoRoutes", "Udp:OutDatagrams", "Ip6OutNoRoutes", "Udp6OutDatagrams")
+_TRY = """
+import socket
+for family, kind, host in (
+    (socket.AF_INET, socket.SOCK_STREAM, "192.0.2.1"),
+    (socket.AF_INET6, socket.SOCK_STREAM, "2001:db8::1"),
+    (socket.AF_INET, socket.SOCK_DGRAM, "127.0.0.1"),
+):
+    try:
+        end = socket.socket(family, kind)
+        end.connect((host, 53))
+        end.send(b"?")
+    except OSError:
+        pass
+"""
 
 
 @pytest.fixture
@@ -121,6 +136,24 @@ def sockets_out(pid: int) -> list[str]:
     return found
 
 
+def tries_out(space: str) -> int:
+    """How often anything in the namespace has tried to send beyond loopback, or anything without a connection, since
+    the namespace was made: the kernel counts what it has no route for, and datagrams (proc(5))."""
+    shown = subprocess.run(
+        ["ip", "netns", "exec", space, "cat", "/proc/net/snmp", "/proc/net/snmp6"],
+        capture_output=True,
+        check=True,
+        text=True,
+    ).stdout
+    lines = [line.split() for line in shown.splitlines()]
+    counts = {line[0]: int(line[1]) for line in lines if len(line) == 2}
+    # Of IPv4 a line of names comes before one of values.
+    for names, values in zip(lines[0::2], lines[1::2], strict=False):
+        if names[0] == values[0]:
+            counts |= {names[0] + name: int(value) for name, value in zip(names[1:], values[1:], strict=True)}
+    return sum(counts[name] for name in _OUTWARD)
+
+
 @pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 async def test_a_node_without_any_network(tmp_path: Path, space: str) -> None:
     site = Site(tmp_path, space)
@@ -150,6 +183,9 @@ async def test_a_node_without_any_network(tmp_path: Path, space: str) -> None:
             agent.send_signal(signal.SIGTERM)
             assert await trio.to_thread.run_sync(agent.wait) == 0
             assert [one["state"] for one in site.newest()["heartbeat"]["replicas"]] == ["absent"]
+            assert tries_out(space) == 0, "nothing was tried at any moment"
+            await trio.run_process(["ip", "netns", "exec", space, sys.executable, "-c", _TRY])
+            assert tries_out(space) == 3, "a try is counted"
     finally:
         for pid in set(processes_that_hold(tmp_path)) - {os.getpid()}:
             os.kill(pid, signal.SIGKILL)

@@ -14,8 +14,8 @@ import trio
 from lunanexa_adapters.postgres.address import parse_address
 from lunanexa_adapters.postgres.journal import open_postgres_journal
 from lunanexa_ports.conformance.journal import read_all, verified
+from lunanexa_simulation.real.proc import command_line
 from tests.end_to_end.installation import LIMIT_S, answers, ask, environment, receipt_of, running, status_of
-from tests.end_to_end.processes import command_line
 from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.slow

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 import trio
 
+from lunanexa_simulation.real.proc import command_line
 from tests.end_to_end.installation import (
     Ready,
     Up,
@@ -24,7 +25,7 @@ from tests.end_to_end.installation import (
     receipt_of,
     running,
 )
-from tests.end_to_end.processes import command_line, parent_of
+from tests.end_to_end.processes import parent_of
 
 pytestmark = pytest.mark.slow
 

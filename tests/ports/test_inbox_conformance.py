@@ -63,7 +63,7 @@ class Directories(inbox.Media):
         (folder / BUNDLE).write_bytes(document.payload)
         (folder / SIGNATURE).write_bytes(signature_bytes(document))
         for path, content in blobs.items():
-            (folder / path).parent.mkdir(parents=True)
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(content)
 
     def spoil(self, name: str) -> None:

@@ -12,7 +12,7 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -28,13 +28,16 @@ from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.journal import Appended
 from lunanexa_simulation.disk import Mount, SimulatedDisk
 from lunanexa_simulation.journal import SimulatedJournal, open_simulated_journal
+from tests.examples import examples
 from tests.postgres_server import PostgresServer
+
+pytestmark = pytest.mark.thorough
 
 T = TypeVar("T")
 
 NAMES = (HolderId("one"), HolderId("two"))
 HOLDERS = st.integers(0, 1)
-BOUNDED = settings(max_examples=25, stateful_step_count=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+BOUNDED = settings(max_examples=examples(25), stateful_step_count=25)
 
 
 class Loop:

@@ -12,6 +12,8 @@ from lunanexa_ports.conformance import processes
 from lunanexa_ports.processes import Processes
 from lunanexa_simulation.processes import SimulatedHost, SimulatedProcess, SimulatedProcesses
 
+pytestmark = pytest.mark.thorough
+
 RUNS = "import signal; print('ready', flush=True); signal.pause()"
 EXITS = "import sys; print('one\\ntwo\\nthree', flush=True); sys.exit(int(sys.argv[1]))"
 STUBBORN = """

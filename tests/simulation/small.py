@@ -70,10 +70,10 @@ def _until_served() -> list[Command]:
     )
     return [
         *builders.joining(),
-        commands.ReportHeartbeat(builders.heartbeat(1)),
+        builders.reported(builders.heartbeat(1)),
         commands.ApplyDeployment(spec=builders.spec()),
         commands.Reconcile((builders.ASSIGNMENT,)),
-        commands.ReportHeartbeat(builders.heartbeat(2, builders.report())),
+        builders.reported(builders.heartbeat(2, builders.report())),
         commands.OpenSession(builders.SESSION),
         commands.AdmitWorkload(builders.request(1)),
         commands.AdmitWorkload(builders.request(2)),

@@ -79,7 +79,7 @@ def test_each_document_is_in_the_schema_by_its_kind(capsys: pytest.CaptureFixtur
     assert main(["list", "--all", "-o", "json"]) == 0
     validator.validate(json.loads(capsys.readouterr().out))
     kinds = {definition["properties"]["kind"]["const"] for definition in with_kind(schema["$defs"])}
-    assert kinds == {"run", "swarm", "replay", "shrink", "list"}
+    assert kinds == {"run", "swarm", "replay", "shrink", "list", "serve", "processes"}
 
 
 def with_kind(definitions: Any) -> list[Any]:
@@ -109,6 +109,9 @@ def test_list_names_what_there_is_and_what_is_planned(capsys: pytest.CaptureFixt
         ["run", "many-faults", "--only", "3,x"],
         ["swarm", "--seeds", "0"],
         ["replay", "--seed", "1"],
+        ["processes", "--nodes", "0"],
+        ["processes", "--rounds", "-1"],
+        ["processes", "--json", "/no/such"],
     ],
 )
 def test_wrong_usage_is_64_and_no_verdict(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,11 +5,11 @@ import pytest
 from lunanexa_simulation.scenarios import SCENARIOS
 from lunanexa_simulation.verdicts import Verdict
 
-FAST = ("cancellation", "overload", "reboot")
+ONE_SEED = ("cancellation", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("overload", "reboot")))
 """What shows most in a second; all others run with those of many seeds."""
 
 
-@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("name", ONE_SEED)
 def test_it_holds(name: str) -> None:
     result = SCENARIOS[name].run(1)
     assert result.verdict is Verdict.HELD, (result.problem, result.detail, *result.tail)

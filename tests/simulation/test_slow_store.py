@@ -1,5 +1,6 @@
 """A store that takes its time and succeeds: nobody could be heard meanwhile, so nobody is blamed for silence."""
 
+import pytest
 import trio
 
 from lunanexa_apps.controller.kernel import STALL_MS
@@ -11,6 +12,8 @@ from lunanexa_simulation.run import Run, run_simulated
 from lunanexa_simulation.scenarios.steps import until_listed
 from lunanexa_simulation.verdicts import Verdict
 from lunanexa_simulation.world import World, WorldPlan, open_world
+
+pytestmark = pytest.mark.thorough
 
 POLICY = Policy()
 SLOW_MS = max(POLICY.session_lease_ms, POLICY.node_lease_ms) + STALL_MS

@@ -1,5 +1,6 @@
 """The swarm: what a seed draws, what leaving mishaps out changes, and that many seeds hold."""
 
+import hashlib
 import json
 from collections import Counter
 from functools import partial
@@ -15,14 +16,14 @@ from lunanexa_simulation.cli.workers import _ask
 from lunanexa_simulation.documents import SCHEMA, simulation_schema
 from lunanexa_simulation.main import main
 from lunanexa_simulation.mishaps import KINDS
-from lunanexa_simulation.mishaps.plan import draw_plan
+from lunanexa_simulation.mishaps.plan import MixedPlan, draw_plan
 from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.run import Manner
 from lunanexa_simulation.scenarios import SCENARIOS
 from lunanexa_simulation.verdicts import Verdict
 
 MIXED = SCENARIOS["many-faults"]
-SEEDS = 60
+SEEDS = 200
 EACH = 10
 
 
@@ -42,6 +43,23 @@ def test_seeds_draw_every_world_and_every_kind_of_mishap() -> None:
 
 def test_one_seed_has_one_plan() -> None:
     assert draw_plan(Streams(7).stream("plan")) == draw_plan(Streams(7).stream("plan"))
+
+
+@pytest.mark.parametrize(("drawing", "digest"), [(1, "556be699dce8f1a7"), (2, "874d044951299670")])
+def test_a_drawing_makes_the_same_of_a_seed_for_ever(drawing: int, digest: str) -> None:
+    """Else a kept seed shows nothing any more. What is to be drawn anew is a new drawing."""
+    plans = [draw_plan(Streams(seed).stream("plan"), drawing) for seed in range(40)]
+    assert hashlib.sha256(b"".join(map(_drawn, plans))).hexdigest().startswith(digest)
+    known = {mishap.kind for plan in plans for mishap in plan.mishaps}
+    assert known == {kind.name for kind in KINDS.values() if kind.since <= drawing}
+
+
+def _drawn(plan: MixedPlan) -> bytes:
+    world = plan.world
+    counts = [plan.replicas, plan.callers, plan.faults_ms, world.nodes, world.controllers, world.latency_ms]
+    parts = [world.sync_ms, world.engine_arguments, world.engine_slots, world.linger_ms, world.doors]
+    engine = [sorted(world.engine_memory.items()), sorted(world.specification.items())]
+    return repr([[mishap.told for mishap in plan.mishaps], *counts, *parts, *engine]).encode()
 
 
 def test_where_nobody_looks_on_a_line_comes_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,16 @@ import trio
 from lunanexa_apps.engine.settings import EngineSettings
 from lunanexa_simulation.client import Answer, Ending, Oracle
 from lunanexa_simulation.engine_program import MODEL
-from lunanexa_simulation.faults import Way, crash_agent, crash_controller, join, part, reboot_node
+from lunanexa_simulation.faults import (
+    Way,
+    crash_agent,
+    crash_controller,
+    join,
+    lose_controller,
+    part,
+    reboot_node,
+)
+from lunanexa_simulation.http_network import GIVE_UP_S
 from lunanexa_simulation.run import Run, RunResult, run_simulated
 from lunanexa_simulation.verdicts import Verdict
 from lunanexa_simulation.world import World, WorldPlan, open_world
@@ -95,6 +104,38 @@ def test_a_reboot_takes_the_processes_and_the_monotonic_clock() -> None:
         assert stranger.identity.boot == node.machine.boot
         assert (node.engines(), node.running()) == ([], [])
         assert node.machine.view().adopt(start) is None
+
+    held(in_world(body))
+
+
+async def when_cut(world: World, fault: Callable[[], None]) -> float:
+    """How many seconds after ``fault`` a client learns that its stream has ended."""
+    async with world.streams(1, "until it is cut", max_tokens=4_000) as streams:
+        fault()
+        began_s = trio.current_time()
+    (_, answer), *_ = streams
+    assert answer.ending in (Ending.CUT, Ending.ERROR_FRAME), answer
+    return trio.current_time() - began_s
+
+
+def test_nobody_hears_of_a_machine_that_loses_power() -> None:
+    async def agent_again(world: World) -> None:
+        await world.start_agent()
+        node = world.nodes[0]
+        ready = "it serves, and has a lease"
+        await world.until(ready, lambda: world.routable() == 1 and (node.lease_left_ms() or 0) > 0, within_ms=60_000)
+
+    async def body(world: World) -> None:
+        await world.start()
+        await world.deploy()
+        await world.until("it serves", lambda: world.routable() == 1, within_ms=60_000)
+        assert GIVE_UP_S <= await when_cut(world, lambda: reboot_node(world)) < GIVE_UP_S + 1
+        await agent_again(world)
+        assert await when_cut(world, lambda: crash_agent(world)) < 1, "of a process that dies everybody hears"
+        await agent_again(world)
+        leader = world.controller
+        assert GIVE_UP_S <= await when_cut(world, lambda: lose_controller(world, leader)) < GIVE_UP_S + 1
+        await world.start_controller()
 
     held(in_world(body))
 

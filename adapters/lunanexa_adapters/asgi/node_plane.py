@@ -28,6 +28,8 @@ KEY_ID_HEADER: Final = "x-lunanexa-key-id"
 SIGNATURE_HEADER: Final = "x-lunanexa-signature"
 WAIT_MS_MAX: Final = 60_000
 BODY_BYTES_MAX: Final = 1024 * 1024
+DOCUMENT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""No agent follows a longer one."""
 STRANGER_BODY_BYTES_MAX: Final = 64 * 1024
 BODIES_BYTES_MAX: Final = 256 * 1024 * 1024
 """Of all requests in progress together."""
@@ -38,6 +40,7 @@ _METHODS: Final = {
     "challenge": ("POST",),
     "renew": ("POST",),
     "heartbeat": ("PUT",),
+    "document": ("PUT",),
     "desired": ("GET", "HEAD"),
 }
 _READING: Final = ("GET", "HEAD")
@@ -111,6 +114,9 @@ class NodePlaneApp(AsgiApplication):
             case "heartbeat":
                 document = await self._document(exchange, BODY_BYTES_MAX)
                 await self._answer(exchange, lambda: plane.heartbeat(node, peer, document))
+            case "document":
+                document = await self._document(exchange, DOCUMENT_BYTES_MAX)
+                await self._answer(exchange, lambda: plane.show(node, peer, document))
             case _:
                 after, wait_ms = _query(exchange.scope)
                 await exchange.run(lambda: self._wait(exchange, node, peer, after, wait_ms))

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from lunanexa_adapters.asgi.route import IDENTIFIER, NODE, Parameter, Plane, Route
 from lunanexa_core.outcomes import Outcome
-from lunanexa_core.southbound.documents import DesiredState
+from lunanexa_core.southbound.documents import DesiredState, DocumentSeen
 from lunanexa_core.southbound.enrolment import Authorities, Challenge, Enrolled, Enrolment, Renewal
 from lunanexa_core.southbound.heartbeat import Heartbeat, HeartbeatAnswer
 
@@ -84,8 +84,17 @@ NODE_ROUTES: Final[tuple[Route, ...]] = (
         "heartbeat",
         "A node's report",
         HeartbeatAnswer,
-        *(Outcome.STALE_GENERATION, Outcome.NODE_RETIRED, Outcome.PAYLOAD_TOO_LARGE),
+        *(Outcome.STALE_GENERATION, Outcome.DOCUMENT_WANTED, Outcome.NODE_RETIRED, Outcome.PAYLOAD_TOO_LARGE),
         body=Heartbeat,
+        parameters=(NODE, *_SIGNATURE),
+    ),
+    _node(
+        "put",
+        "document",
+        "The document that the node follows, as it was signed; asked for by `document_wanted`",
+        DocumentSeen,
+        *(Outcome.DOCUMENT_WANTED, Outcome.PAYLOAD_TOO_LARGE),
+        body=DesiredState,
         parameters=(NODE, *_SIGNATURE),
     ),
     _node(

@@ -8,6 +8,8 @@ parent-death signal would not do, because it follows the *thread* that started t
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, Self
 
@@ -63,13 +65,29 @@ class LinuxChildren(Children):
 
     async def start(self, order: ChildOrder) -> Child:
         try:
-            process = await trio.lowlevel.open_process(
-                list(order.argv),
-                stdin=subprocess.DEVNULL,
-                env={**order.environment, SUPERVISOR_FD: str(self._read_end)},
-                pass_fds=(self._read_end,),
-                process_group=0,
-            )
+            with _output(order.output) as output:
+                process = await trio.lowlevel.open_process(
+                    list(order.argv),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env={**order.environment, SUPERVISOR_FD: str(self._read_end)},
+                    pass_fds=(self._read_end,),
+                    process_group=0,
+                )
         except (OSError, ValueError) as error:
             raise PortFault(f"{order.name}: {order.argv[0]} can't be run: {error}") from error
         return LinuxChild(process)
+
+
+@contextmanager
+def _output(path: str | None) -> Iterator[int | None]:
+    """The open file, for this user alone; ``None``: what this process has."""
+    if path is None:
+        yield None
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -13,8 +13,15 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 from lunanexa_adapters.crypto.authority import IssuingKey, LocalAuthority
-from lunanexa_adapters.crypto.certificates import is_authority, is_root, issued_by, read_certificates, same_key
-from lunanexa_adapters.crypto.key_files import parse_private, read_private
+from lunanexa_adapters.crypto.certificates import (
+    is_authority,
+    is_root,
+    issued_by,
+    parse_private,
+    read_certificates,
+    same_key,
+)
+from lunanexa_adapters.files.owned_file import KEY, read_owned_file
 from lunanexa_ports.errors import PortFault
 
 _RSA_BITS_MIN: Final = 2_048
@@ -23,7 +30,7 @@ _RSA_BITS_MIN: Final = 2_048
 def load_authority(path: Path, now_s: int) -> LocalAuthority | None:
     """What ``path`` holds, in that order, PEM. ``None`` when there is no such file. Raises ``PortFault`` that says what
     is wrong with it, ``PortUnavailable`` when it can't be read."""
-    pem = read_private(path)
+    pem = read_owned_file(path, KEY)
     if pem is None:
         return None
     key, chain = _issuing_key(path, parse_private(path, pem)), read_certificates(pem)

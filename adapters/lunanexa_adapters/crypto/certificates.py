@@ -2,15 +2,17 @@
 
 import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
+from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes, PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from lunanexa_core.identity.certificate import PeerCertificate
+from lunanexa_ports.errors import PortFault
 
 CHAIN_MAX: Final = 8
 """Certificates in one file or message."""
@@ -54,6 +56,14 @@ def private_pem(key: CertificateIssuerPrivateKeyTypes) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+
+
+def parse_private(path: Path, pem: bytes) -> PrivateKeyTypes:
+    """The private key in what ``path`` holds (PEM, PKCS #8, not encrypted). Raises ``PortFault``."""
+    try:
+        return serialization.load_pem_private_key(pem, password=None)
+    except UNREADABLE as error:
+        raise PortFault(f"{path} holds no private key that can be read") from error
 
 
 def same_key(key: CertificateIssuerPrivateKeyTypes, certificate: x509.Certificate) -> bool:

@@ -20,15 +20,16 @@ from lunanexa_adapters.crypto.certificates import (
     fingerprint_of,
     is_root,
     issued_by,
+    parse_private,
     pem_of,
     private_pem,
     read_certificates,
     same_key,
 )
-from lunanexa_adapters.crypto.key_files import parse_private, read_private
 from lunanexa_adapters.crypto.peer import Handshaken, peer_of
 from lunanexa_adapters.crypto.tls_contexts import client_context, server_context
 from lunanexa_adapters.files.atomic import remove_durably, write_atomic
+from lunanexa_adapters.files.owned_file import KEY, read_owned_file
 from lunanexa_core.identity.certificate import PeerCertificate
 from lunanexa_ports.credentials import Credentials
 from lunanexa_ports.errors import PortFault, PortUnavailable
@@ -162,7 +163,7 @@ def _root(pem: str) -> x509.Certificate:
 
 def _kept_identity(folder: Path) -> _Identity | None:
     path = folder / IDENTITY_FILE
-    pem = read_private(path)
+    pem = read_owned_file(path, KEY)
     if pem is None:
         return None
     key, certificates = parse_private(path, pem), read_certificates(pem)
@@ -174,7 +175,7 @@ def _kept_identity(folder: Path) -> _Identity | None:
 
 def _kept_trust(folder: Path) -> tuple[x509.Certificate, ...]:
     path = folder / TRUSTED_FILE
-    pem = read_private(path)
+    pem = read_owned_file(path, KEY)
     if not pem:
         return ()
     found = read_certificates(pem)

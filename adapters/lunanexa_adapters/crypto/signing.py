@@ -7,9 +7,9 @@ from pathlib import Path
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from lunanexa_adapters.crypto.certificates import private_pem
-from lunanexa_adapters.crypto.key_files import parse_private, read_private
+from lunanexa_adapters.crypto.certificates import parse_private, private_pem
 from lunanexa_adapters.files.atomic import create_atomic
+from lunanexa_adapters.files.owned_file import KEY, read_owned_file
 from lunanexa_core.southbound.documents import SignedDocument
 from lunanexa_ports.errors import PortFault, PortUnavailable
 from lunanexa_ports.signing import Signer, Verifier
@@ -29,11 +29,11 @@ class Ed25519Signer(Signer):
         """The key in ``path`` (PEM, PKCS #8), made with mode 0600 where there is none. Blocks on the disk.
         Raises ``PortFault`` when the file is no such key or others may read it, ``PortUnavailable`` when
         it can't be read or made."""
-        pem = read_private(path)
+        pem = read_owned_file(path, KEY)
         if pem is None:
             # Of two processes at once the second finds the first one's key.
             create_atomic(path, private_pem(Ed25519PrivateKey.generate()))
-            pem = read_private(path)
+            pem = read_owned_file(path, KEY)
             if pem is None:
                 raise PortUnavailable(f"the key {path} was removed while it was made")
         private = parse_private(path, pem)

@@ -18,7 +18,7 @@ from lunanexa_adapters.data_door.splice import Ending, reset, splice
 from lunanexa_adapters.data_door.tls_stream import TlsServerStream
 from lunanexa_adapters.http_server.guard import guarded
 from lunanexa_adapters.http_server.handshakes import Handshakes
-from lunanexa_adapters.http_server.listeners import notice_loss
+from lunanexa_adapters.noticing import notice_loss
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_ports.data_door import Doorkeeper, DoorRefusal, Passage
 from lunanexa_ports.errors import PortUnavailable

@@ -2,9 +2,12 @@
 
 import contextlib
 import hashlib
+import heapq
 import os
+import re
+import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -13,6 +16,7 @@ import trio
 
 from lunanexa_adapters.files.atomic import make_directory, sync_directory, write_atomic
 from lunanexa_adapters.files.bundle_files import PIECE_BYTES, open_regular, read_bounded, read_bundle
+from lunanexa_adapters.files.counter import GenerationCounter
 from lunanexa_core.ids import is_identifier
 from lunanexa_core.southbound.bundle import Blob, BundleRefusal, blob_path
 from lunanexa_core.southbound.documents import SignedDocument
@@ -20,13 +24,19 @@ from lunanexa_core.southbound.outbox import REPORTS_KEPT
 from lunanexa_ports.errors import PortFault, PortUnavailable
 from lunanexa_ports.inbox import BUNDLES_MAX, Inbox
 
-_COUNTER_BYTES_MAX: Final = 1 << 20
+ROOM_KEPT_BYTES: Final = 256 << 20
+"""So much of the disk no blob may take: the node's store and its engines' logs need it."""
+REPORTS_READ_MAX: Final = 4_096
+"""So many reports of one outbox are read."""
 _REPORT_BYTES_MAX: Final = 4 << 20
 _DIGITS: Final = 12
 _REPORT, _JSON = "report-", ".json"
+_REPORT_NAME: Final = re.compile(r"report-([0-9]{1,18})\.json\Z")
+_REPORT_PART: Final = re.compile(r"\.report-[0-9]{1,18}\.json\.[^.]*\.tmp\Z")
+_BLOB: Final = re.compile(r"[0-9a-f]{64}\Z")
+_PART: Final = re.compile(r"\.[0-9a-f]{64}\.[^.]*\.tmp\Z")
 _RUNNABLE: Final = 0o555
 _READABLE: Final = 0o644
-_OTHERS_WRITE: Final = 0o022
 _PARTS: Final = ".tmp"
 
 
@@ -38,23 +48,27 @@ class DirectoryInbox(Inbox):
         self._inbox = inbox
         self._outbox = outbox
         self._blobs = blobs
-        self._counter = counter
+        self._counter = GenerationCounter(counter)
 
     async def names(self) -> Sequence[str]:
-        return await trio.to_thread.run_sync(self._names)
+        # A medium may answer never: who stops does not wait for it.
+        return await trio.to_thread.run_sync(self._names, abandon_on_cancel=True)
 
     async def read(self, name: str) -> SignedDocument | BundleRefusal | None:
-        return await trio.to_thread.run_sync(self._read, name)
+        return await trio.to_thread.run_sync(self._read, name, abandon_on_cancel=True)
 
     async def take_blob(self, name: str, blob: Blob) -> BundleRefusal | None:
         # Gigabytes may be on their way: who is cancelled does not wait for the thread, which harms nothing.
         return await trio.to_thread.run_sync(partial(self._take, name, blob), abandon_on_cancel=True)
 
+    async def keep_blobs(self, wanted: Collection[str]) -> None:
+        await trio.to_thread.run_sync(self._keep, frozenset(wanted))
+
     async def floor(self) -> int:
-        return await trio.to_thread.run_sync(self._floor)
+        return await trio.to_thread.run_sync(self._counter.read)
 
     async def raise_floor(self, generation: int) -> None:
-        await trio.to_thread.run_sync(self._raise, generation)
+        await trio.to_thread.run_sync(self._counter.raise_to, generation)
 
     async def report(self, number: int, report: bytes) -> None:
         await trio.to_thread.run_sync(self._report, number, report)
@@ -64,12 +78,13 @@ class DirectoryInbox(Inbox):
     def _names(self) -> Sequence[str]:
         try:
             with os.scandir(self._inbox) as found:
-                entries = [entry.name for entry in found if is_identifier(entry.name) and entry.is_dir()]
+                # A link is followed nowhere: it may lead in circles, or to what answers never.
+                names = (entry.name for entry in found if _may_be_bundle(entry.name) and _is_folder(entry))
+                return sorted(heapq.nlargest(BUNDLES_MAX, names))
         except (FileNotFoundError, NotADirectoryError):
             return ()
         except OSError as error:
             raise _unavailable(self._inbox, error) from error
-        return [name for name in sorted(entries) if not name.startswith(".")][-BUNDLES_MAX:]
 
     def _read(self, name: str) -> SignedDocument | BundleRefusal | None:
         try:
@@ -94,60 +109,56 @@ class DirectoryInbox(Inbox):
         with open(source, "rb") as file, _port_errors(folder):
             if os.fstat(file.fileno()).st_size != blob.size_bytes:
                 return BundleRefusal.BLOB_CHANGED
+            if shutil.disk_usage(folder).free < blob.size_bytes + ROOM_KEPT_BYTES:
+                return BundleRefusal.NO_ROOM
             return _copy(file.fileno(), place, blob)
 
-    # --- the counter ---
-
-    def _floor(self) -> int:
-        try:
-            lines = read_bounded(self._counter, _COUNTER_BYTES_MAX).split(b"\n")
-        except FileNotFoundError:
-            return 0
-        except ValueError as error:
-            raise PortFault(f"{error}, so it is no counter: move it away") from error
-        except OSError as error:
-            raise PortFault(self._unusable(error)) from error
-        # Behind the last end of a line is what a power loss cut.
-        return max((int(line) for line in lines[:-1] if line.isdigit()), default=0)
-
-    def _raise(self, generation: int) -> None:
-        try:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = os.open(self._counter, flags, 0o600)
-        except OSError as error:
-            raise PortFault(self._unusable(error)) from error
-        try:
-            if os.fstat(descriptor).st_mode & _OTHERS_WRITE:
-                raise PortFault(f"{self._counter} may be written by others: run `chmod 600 {self._counter}`")
-            if generation > self._floor():
-                # A line of its own, also behind one that a power loss cut.
-                os.write(descriptor, f"\n{generation}\n".encode())
-                os.fsync(descriptor)
-                sync_directory(self._counter.parent)
-        except OSError as error:
-            raise PortUnavailable(self._unusable(error)) from error
-        finally:
-            os.close(descriptor)
-
-    def _unusable(self, error: OSError) -> str:
-        make = f"install -o $(id -un) -m 600 /dev/null {self._counter}"
-        return f"the counter {self._counter} can't be used ({error.strerror}): as root, for this user: {make}"
+    def _keep(self, wanted: frozenset[str]) -> None:
+        folder = self._blobs / "sha256"
+        with _port_errors(folder):
+            try:
+                names = os.listdir(folder)
+            except FileNotFoundError:
+                return
+            # Nothing that is neither a blob nor a part of one: somebody else has put it there.
+            unwanted = [name for name in names if _PART.match(name) or (_BLOB.match(name) and name not in wanted)]
+            for name in unwanted:
+                (folder / name).unlink(missing_ok=True)
+            if unwanted:
+                sync_directory(folder)
 
     # --- the outbox ---
 
     def _report(self, number: int, report: bytes) -> None:
         write_atomic(self._outbox / f"{_REPORT}{number:0{_DIGITS}}{_JSON}", report, _READABLE)
         with _port_errors(self._outbox):
-            names = sorted(path.name for path in self._outbox.glob(f"{_REPORT}*{_JSON}"))
-            for name in names[:-REPORTS_KEPT]:
+            names = os.listdir(self._outbox)
+            numbers = {name: int(found[1]) for name in names if (found := _REPORT_NAME.match(name)) is not None}
+            own = sorted((there for there in numbers.values() if there <= number), reverse=True)[:REPORTS_KEPT]
+            # Of a write that was cut off, a part is left.
+            gone = [name for name in names if _REPORT_PART.match(name) or numbers.get(name, number) not in own]
+            for name in gone:
                 (self._outbox / name).unlink(missing_ok=True)
+
+
+def _may_be_bundle(name: str) -> bool:
+    return is_identifier(name) and not name.startswith(".")
+
+
+def _is_folder(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return False  # One damaged entry of a medium must not keep the others out.
 
 
 def read_reports(outbox: Path) -> Sequence[tuple[str, bytes]]:
     """What lies in an outbox, by file name, oldest first; nothing of what no node writes. Raises ``PortUnavailable``
-    where it can't be read."""
+    where it can't be read, ``PortFault`` where there are too many."""
     try:
         paths = sorted(path for path in outbox.iterdir() if path.name.startswith(_REPORT) and path.suffix == _JSON)
+        if len(paths) > REPORTS_READ_MAX:
+            raise PortFault(f"{outbox} holds more than {REPORTS_READ_MAX} reports: put older ones elsewhere")
         return [(path.name, _report_bytes(path)) for path in paths]
     except OSError as error:
         raise _unavailable(outbox, error) from error

@@ -8,9 +8,9 @@ import select
 
 import h11
 import trio
-from trio import socket as trio_socket
 
 from lunanexa_adapters.http_client.security import Security, secure
+from lunanexa_adapters.noticing import notice_loss
 
 Body = tuple[bytes | memoryview, ...]
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
@@ -155,7 +155,7 @@ async def connect(host: str, port: int, *, security: Security | None, head_limit
     """Raises ``OSError``, ``UnicodeError`` (a host that is no name) or ``BrokenResourceError`` (TLS refused, by either
     side). ``TCP_NODELAY`` is set by Trio on every stream socket."""
     tcp = await trio.open_tcp_stream(host, port)
-    tcp.setsockopt(trio_socket.SOL_SOCKET, trio_socket.SO_KEEPALIVE, 1)
+    notice_loss(tcp.socket)
     if security is None:
         return Connection(tcp, head_limit_bytes=head_limit_bytes)
     try:

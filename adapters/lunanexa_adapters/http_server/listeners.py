@@ -1,20 +1,16 @@
 """Listening sockets with the options that every server of ours wants.
 
-Options set on a listening socket are inherited by what it accepts (Linux). ``TCP_USER_TIMEOUT`` makes the
-kernel give up on a peer that acknowledges nothing, also when the process waits for something else;
-keepalive probes find a peer that vanished while nobody was sending.
+Options set on a listening socket are inherited by what it accepts (Linux).
 """
 
 import socket
 
 import trio
 
+from lunanexa_adapters.noticing import USER_TIMEOUT_MS, notice_loss
+
 BACKLOG = 1_024
 """hypercorn's default of 100 drops connections under a burst; the kernel caps this one (somaxconn)."""
-USER_TIMEOUT_MS = 30_000
-KEEPALIVE_IDLE_S = 30
-KEEPALIVE_INTERVAL_S = 10
-KEEPALIVE_PROBES = 3
 
 
 async def open_listeners(
@@ -38,15 +34,6 @@ async def open_listeners(
 def addresses(listeners: list[trio.SocketListener]) -> list[tuple[str, int]]:
     """Host and port of each, as bound."""
     return [listener.socket.getsockname()[:2] for listener in listeners]
-
-
-def notice_loss(sock: trio.socket.SocketType, *, user_timeout_ms: int = USER_TIMEOUT_MS) -> None:
-    """Has the kernel give up on a peer that is silent where it must not be. Raises ``OSError``."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, user_timeout_ms)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES)
 
 
 async def _listen(family: int, address: tuple[object, ...], backlog: int, user_timeout_ms: int) -> trio.SocketListener:

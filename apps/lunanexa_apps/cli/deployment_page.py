@@ -30,7 +30,8 @@ def deployments_page(status: Document) -> RenderableType:
             _replicas_of(entry),
             _serves(entry),
         )
-    return page
+    declined = [line for entry in found for line in _declined(entry)]
+    return Group(page, Text(), *declined) if declined else page
 
 
 def deployment_page(deployment: Document) -> Group:
@@ -56,7 +57,8 @@ def deployment_page(deployment: Document) -> Group:
     parts: list[RenderableType] = [page, Text()]
     replicas = entries(status, "replicas")
     parts.append(_replicas(replicas) if replicas else Text("it has no replica", style="dim"))
-    parts += _awaited(status)
+    declined = _declined(status)
+    parts += [*([Text()] if declined else []), *declined, *_awaited(status)]
     refused = status.get("not_placed")
     if isinstance(refused, dict) and refused:
         listed = [{"node": node, "reasons": reasons} for node, reasons in refused.items()]
@@ -95,6 +97,15 @@ def _exclusion(spec: object) -> list[tuple[str, str | Text]]:
     if spec.get("cut_off_keep_ms") is not None:
         rows.append(("cut off", Text.assemble("kept for ", duration(spec["cut_off_keep_ms"]), " after the lease")))
     return rows
+
+
+def _declined(status: Document) -> list[RenderableType]:
+    """The nodes whose owners don't let it run there, each on a line."""
+    declined = status.get("declined")
+    return [
+        Text(f"{word(node)} does not run {word(status.get('deployment'))} ({word(refusal)})", style="yellow")
+        for node, refusal in (declined.items() if isinstance(declined, dict) else ())
+    ]
 
 
 def _awaited(document: Document) -> list[RenderableType]:

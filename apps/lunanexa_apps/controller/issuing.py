@@ -4,6 +4,8 @@ Which are in use is the journal's word, and where they lie is the adapter's: a l
 says so, and nodes ask the next controller.
 """
 
+import itertools
+from collections.abc import Mapping
 from typing import Final
 
 import attrs
@@ -56,6 +58,8 @@ class ClusterKeys:
         self._signers: dict[str, Signer] = {}
         self._missed: tuple[str, int] | None = None
         """Which signing key was looked for last in vain, and when."""
+        self._verified_ms = -LOOK_AGAIN_MS
+        """When a key was looked for last that others name: they may name any."""
         self.problem: str | None = None
         """Why the keys that are in use can't be used, as it was found last; ``None``: they can."""
 
@@ -74,6 +78,23 @@ class ClusterKeys:
             self._tell(f"the signing key {trust.signing.key_id} is not here")
             return LACKS_KEYS
         return found
+
+    def verifying(self, key_id: str) -> Mapping[str, str]:
+        """The public key of that name, by it, if it signs for the cluster: it is trusted, or was made after what is
+        trusted and is here, as after a store was set back to before a rotation. Raises ``PortUnavailable``."""
+        trust = self._kernel.state.trust
+        trusted = {} if trust is None else trust.keys
+        if key_id in trusted:
+            return {key_id: trusted[key_id]}
+        now_ms = self._clock.now().mono_ms
+        if now_ms - self._verified_ms >= LOOK_AGAIN_MS:
+            self._verified_ms = now_ms
+            try:
+                self._signers = dict(self._keys.signers())
+            except PortFault as fault:
+                self._tell(str(fault))
+        newer = list(itertools.takewhile(lambda name: name not in trusted, reversed(self._signers)))
+        return {key_id: self._signers[key_id].public_key} if key_id in newer else {}
 
     def issue(self, identity: Identity, request: bytes) -> Issued | Refusal:
         """A certificate for the key of a PKCS #10 request. Raises ``PortUnavailable``."""

@@ -1,5 +1,7 @@
 """The janitor: tells the kernel that time passed, and brings assignments in line with deployments."""
 
+from collections.abc import Set
+
 import structlog
 import trio
 
@@ -7,6 +9,7 @@ from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_core.commands import Reconcile, Tick
 from lunanexa_core.ids import AssignmentId
 from lunanexa_core.lifecycle.backoff import backoff_ms
+from lunanexa_core.observed import Declined
 from lunanexa_core.outcomes import Refusal
 from lunanexa_core.placement.reconcile import is_unsettled, plan
 from lunanexa_ports.ids import IdSource
@@ -15,6 +18,7 @@ TICK_S = 0.25
 _ACTOR = "janitor"
 _FRESH_MAX = 16
 _LOOK_AGAIN_S = 1.0
+_DECLINED_S = 5.0
 _PAUSE_S_A_NODE = 0.000_1
 _log = structlog.get_logger()
 
@@ -36,12 +40,13 @@ async def run_reconciliation(
     task_status.started()
     # Each request changes state, so that identifiers are made anew only after some may have been used.
     fresh, refusals = _fresh(ids), 0
-    # The journal's hash when there was nothing to do: what only the ledger tells of changes no place.
-    settled: str | None = None
+    # The journal's hash, and what nodes don't run, when there was nothing to do: what only the ledger tells of changes
+    # no place.
+    settled: tuple[str, Set[Declined]] | None = None
     while True:
         await kernel.wait_leading()
-        state, journal = kernel.state, kernel.head.journal
-        look = state.recovery is None and (journal != settled or is_unsettled(state))
+        state, known = kernel.state, (kernel.head.journal, kernel.observed.declined)
+        look = state.recovery is None and (known != settled or is_unsettled(state))
         if look and plan(state, kernel.observed, kernel.policy, fresh, kernel.now()):
             answer = await kernel.ask(Reconcile(fresh), "reconciliation")
             fresh = _fresh(ids)
@@ -51,9 +56,10 @@ async def run_reconciliation(
                 # Nothing changed: asked again at once, it would be refused again.
                 await trio.sleep(backoff_ms(refusals, ids.below(1_000)) / 1_000)
         else:
-            settled = None if state.recovery is not None else journal
-            # What leaves a node does so in time, also when nothing else happens.
-            with trio.move_on_after(_LOOK_AGAIN_S if is_unsettled(state) else float("inf")):
+            settled = None if state.recovery is not None else known
+            # What leaves a node does so in time, also when nothing else happens. And what a node does not run is heard
+            # of without a change of state.
+            with trio.move_on_after(_LOOK_AGAIN_S if is_unsettled(state) else _DECLINED_S):
                 await kernel.wait_changed()
             # A look passes over the whole fleet: where hundreds of nodes come at once, one is for many changes.
             await trio.sleep(_PAUSE_S_A_NODE * len(kernel.state.nodes))

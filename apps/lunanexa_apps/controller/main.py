@@ -54,6 +54,7 @@ from lunanexa_apps.controller.drain import drain
 from lunanexa_apps.controller.gateway.report import HELP
 from lunanexa_apps.controller.gateway.service import Gateway
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
+from lunanexa_apps.controller.nodes import HELP as NODES_HELP
 from lunanexa_apps.controller.ready_file import ControllerFacts, ControllerReadyFile
 from lunanexa_apps.controller.secrets import first_command
 from lunanexa_apps.controller.service import Controller, ControllerPorts, run_controller
@@ -115,6 +116,7 @@ class _Process:
         self._folder = options.data_dir / "controller"
         self._files = LocalPrivateFiles(options.data_dir)
         self._ready = _ready_file(options.ready_file)
+        self._metrics = PrometheusMetrics({**HELP, **NODES_HELP, **WEBSOCKET_HELP})
         self._fleet_keys = LocalFleetKeys(self._folder / "secrets", clock)
         self._server, self._gateway = TlsCredentials(None), TlsCredentials(None)
         self._status = 0
@@ -146,6 +148,7 @@ class _Process:
                     server=self._server,
                     gateway=self._gateway,
                     verifier=Ed25519Verifier(),
+                    metrics=self._metrics,
                     files=self._files,
                     snapshots=LocalSnapshots(self._folder / "snapshots"),
                     replays=self._replays(),
@@ -203,7 +206,7 @@ class _Process:
         shutdown: trio.Event,
         controller: Controller,
     ) -> None:
-        metrics = PrometheusMetrics({**HELP, **WEBSOCKET_HELP})
+        metrics = self._metrics
         client = H11HttpClient(credentials=self._gateway)
         session = SessionId(self._ids.new("session"))
         gateway = Gateway(

@@ -35,6 +35,7 @@ from lunanexa_ports.journal import Journal
 from lunanexa_ports.journal_upkeep import JournalUpkeep
 from lunanexa_ports.leadership import Leadership
 from lunanexa_ports.ledger_archive import LedgerArchive
+from lunanexa_ports.metrics import Metrics
 from lunanexa_ports.private_files import PrivateFiles
 from lunanexa_ports.replays import Replays
 from lunanexa_ports.signing import Verifier
@@ -56,6 +57,7 @@ class ControllerPorts:
     gateway: Credentials
     """What the gateway shows to nodes."""
     verifier: Verifier
+    metrics: Metrics
     files: PrivateFiles
     snapshots: Snapshots
     replays: Replays
@@ -116,7 +118,7 @@ async def run_controller(
         operator=KernelOperator(kernel, begin.version, keys),
         fleet=KernelFleet(kernel),
         keys=KernelKeys(kernel, ports.ids, frozenset(key.key for key in begin.keys)),
-        nodes=KernelNodePlane(kernel, keys, ports.verifier, engine_secret),
+        nodes=KernelNodePlane(kernel, keys, ports.verifier, ports.metrics, engine_secret),
         workloads=KernelWorkloads(kernel, dispatch),
         insight=KernelInsight(kernel),
         journal=KernelJournal(kernel, begin.version),

@@ -1,15 +1,18 @@
 """The status document: everything on one page, for people and for ``lunanexa status``."""
 
+from collections.abc import Sequence
+
 from lunanexa_apps.codec import unstructure
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_core.canonical import JsonValue
-from lunanexa_core.deployment import Deployment
+from lunanexa_core.deployment import Assignment, Deployment
 from lunanexa_core.events import Liveness
 from lunanexa_core.identity.certificate import VALID_MS
 from lunanexa_core.identity.enrol import good_tokens
 from lunanexa_core.identity.rotate import awaited
 from lunanexa_core.identity.token import KnownToken
-from lunanexa_core.ids import AssignmentId, NodeId
+from lunanexa_core.ids import AssignmentId, DeploymentId, NodeId
+from lunanexa_core.placement.declined import declined_by
 from lunanexa_core.placement.roster import awaited_places, refusals, roster
 from lunanexa_core.placement.standing import late_if_frozen, view_of
 from lunanexa_core.routing.routable import routable_replicas, why_not_routable
@@ -81,9 +84,30 @@ def _alerts(kernel: Kernel) -> list[JsonValue]:
             " them by NTP (lunanexa node show)"
         )
         alerts.append({"code": "clock_skew", "message": message})
+    alerts += _report_alerts(kernel)
     if kernel.replay_differs:
         message = "the running state is not what its journal says: see replay_differs in the controller's log"
         alerts.append({"code": "replay_differs", "message": message})
+    return alerts
+
+
+def _report_alerts(kernel: Kernel) -> list[JsonValue]:
+    state, observed = kernel.state, kernel.observed
+    alerts: list[JsonValue] = []
+    claiming = [name for name in sorted(observed.claims) if state.nodes[name].public_key is not None]
+    if claiming:
+        message = (
+            f"{', '.join(claiming)} say to follow documents that this store has not given, and show none that this"
+            " cluster signed: they are not heard (docs/operations/recovery.md)"
+        )
+        alerts.append({"code": "documents_not_shown", "message": message})
+    withheld = [name for name, reading in sorted(observed.nodes.items()) if reading.withheld]
+    if withheld:
+        message = (
+            f"{', '.join(withheld)} report more changes than {kernel.policy.node_rows_per_minute} a minute: the rest"
+            " waits, and they are granted nothing meanwhile"
+        )
+        alerts.append({"code": "reports_withheld", "message": message})
     return alerts
 
 
@@ -180,9 +204,8 @@ def deployment_status(kernel: Kernel, deployment: Deployment) -> dict[str, JsonV
     placement: dict[str, JsonValue] = {}
     view, assigned = view_of(state, observed, kernel.policy, now), [state.assignments[name] for name in own]
     if roster(view, deployment, assigned).open:
-        placement = {
-            node: [reason.value for reason in reasons] for node, reasons in refusals(state, deployment).items()
-        }
+        against = refusals(state, observed, deployment)
+        placement = {node: [reason.value for reason in reasons] for node, reasons in against.items()}
     return {
         "deployment": spec.deployment,
         "alias": spec.alias,
@@ -199,10 +222,23 @@ def deployment_status(kernel: Kernel, deployment: Deployment) -> dict[str, JsonV
         },
         "replicas_wanted": spec.replicas,
         "not_placed": placement,
+        "declined": _declined(kernel, spec.deployment, assigned),
         "exclusive": spec.exclusive,
         "awaited_places": unstructure(awaited_places(view, deployment, assigned)),
         "replicas": [_replica(kernel, assignment_id) for assignment_id in own],
     }
+
+
+def _declined(kernel: Kernel, deployment: DeploymentId, assigned: Sequence[Assignment]) -> JsonValue:
+    """Also what is refused for as long only as something else runs there."""
+    declined = declined_by(kernel.state, kernel.observed, deployment)
+    found: dict[str, JsonValue] = {str(node): refusal for node, refusal in declined.items()}
+    names = {one.assignment for one in assigned}
+    for node in sorted({one.node for one in assigned} & kernel.observed.nodes.keys()):
+        for refused in kernel.observed.nodes[node].heartbeat.refused:
+            if refused.assignment in names:
+                found[node] = refused.refusal
+    return found
 
 
 def _replica(kernel: Kernel, assignment_id: AssignmentId) -> JsonValue:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import attrs
 
-from lunanexa_apps.node.air_gap.identity import read_air_gapped
+from lunanexa_apps.node.air_gap.identity import describe_kind
 from lunanexa_apps.node.findings import Finding, note, problem
 from lunanexa_apps.node.folder import NodeFolder
 from lunanexa_apps.node.identity import NodeIdentity, read_identity
@@ -23,16 +23,18 @@ async def check_config(
     told: Told,
     token_file: TokenFile | None,
     *,
+    air_gapped: bool = False,
     address_towards: Callable[[EngineAddress], str | None],
     why_not_listen: Callable[[HostPort], str | None],
 ) -> list[Finding]:
-    """One finding a setting; ``told`` is without its token, which is read here."""
+    """One finding a setting; ``told`` is without its token, which is read here. Of an air-gapped node only what lies
+    in its directory is looked at."""
     findings = [folder.describe()]
     identity: NodeIdentity | None = None
     try:
-        gap = None if folder.store is None else await read_air_gapped(folder.store)
-        if gap is not None:
-            return [*findings, gap.describe()]
+        kind = await describe_kind(folder.store, folder.place, air_gapped=air_gapped)
+        if kind is not None:
+            return [*findings, kind]
         identity = None if folder.store is None else await read_identity(folder.store)
         findings.append(_enrolment(identity))
     except PortError as error:

@@ -16,7 +16,7 @@ from lunanexa_core.identity.names import Party, any_of
 from lunanexa_core.ids import ClusterId
 from lunanexa_core.outcomes import Outcome
 from lunanexa_core.southbound.controllers import parse_controller_url
-from lunanexa_core.southbound.documents import SignedDocument
+from lunanexa_core.southbound.documents import DocumentSeen, SignedDocument
 from lunanexa_core.southbound.enrolment import Authorities, Challenge, Enrolled, Enrolment, Renewal
 from lunanexa_core.southbound.heartbeat import Heartbeat, HeartbeatAnswer
 from lunanexa_ports.errors import PortFault, PortUnavailable
@@ -25,6 +25,7 @@ from lunanexa_ports.signing import Signer
 
 KEY_ID: Final = b"x-lunanexa-key-id"
 SIGNATURE: Final = b"x-lunanexa-signature"
+_WAIT_DIGITS_MAX: Final = 9
 SERVER_NAME: Final = "node-plane.lunanexa"
 MAX_ANSWER_BYTES: Final = 4 << 20
 CONNECT_MS: Final = 5_000
@@ -41,9 +42,16 @@ class ControlRefusal:
     status: int
     code: str | None
     message: str | None = None
+    again_ms: int | None = None
+    """In how long a repetition makes sense, where the controller says so."""
 
     def __str__(self) -> str:
         return " ".join(str(part) for part in (self.status, self.code, self.message) if part is not None)
+
+    @property
+    def wants_document(self) -> bool:
+        """Whether the controller must first see the document that this node says to follow."""
+        return self.code == Outcome.DOCUMENT_WANTED.value
 
     @property
     def stranger(self) -> bool:
@@ -116,6 +124,11 @@ class ControlChannel:
         if (word.boot, word.sequence) != (heartbeat.boot, heartbeat.sequence):
             raise PortFault("the controller answered another heartbeat")
         return word
+
+    async def show(self, document: SignedDocument) -> DocumentSeen | ControlRefusal:
+        """Hands in a document that this node follows, as the controller signed it."""
+        answer = await self._ask(self._question("PUT", "document", document))
+        return answer.decoded(DocumentSeen) if answer.status == 200 else answer.refusal()
 
     async def desired(
         self, after: tuple[int, int], wait_ms: int | None = None
@@ -233,5 +246,12 @@ class _Answer:
         except (ValueError, KeyError, TypeError, AttributeError):
             code = message = None
         return ControlRefusal(
-            self.status, code if isinstance(code, str) else None, message if isinstance(message, str) else None
+            self.status,
+            code if isinstance(code, str) else None,
+            message if isinstance(message, str) else None,
+            self._again_ms(),
         )
+
+    def _again_ms(self) -> int | None:
+        told = dict(self.headers).get(b"retry-after-ms", b"")
+        return int(told) if told.isdigit() and len(told) <= _WAIT_DIGITS_MAX else None

@@ -2,9 +2,11 @@
 token's secret leaves this machine."""
 
 from collections.abc import Callable
+from typing import Final
 
 import attrs
 import structlog
+import trio
 
 from lunanexa_apps.node.control import ControlChannel, ControlRefusal
 from lunanexa_apps.node.identity import NodeIdentity
@@ -17,6 +19,9 @@ from lunanexa_core.southbound.enrolment import Authorities, Enrolled, Enrolment
 from lunanexa_ports.credentials import Credentials
 from lunanexa_ports.errors import PortError, PortFault
 
+_WAIT: Final = 429
+_AGAIN_MS: Final = 5_000
+"""Where the controller does not say when."""
 _log = structlog.get_logger()
 
 
@@ -26,6 +31,8 @@ class NotEnrolled:
 
     reason: str
     fix: str
+    again_ms: int | None = None
+    """The token is good, and the same question makes sense again in so long."""
 
 
 @attrs.frozen(kw_only=True)
@@ -37,6 +44,16 @@ class Admission:
     """Where gateways shall reach this node's data listener."""
     used: Callable[[], None] = lambda: None
     """Called once the node is enrolled: the token is of no use any more."""
+    look: Callable[[], EnrolmentToken | None] = lambda: None
+    """The token that lies there now; ``None``: none. Raises ``PortError``."""
+
+    def as_it_is_now(self) -> "Admission":
+        """With a token that was put in the place of this one, which let nobody in, if it is for the same node."""
+        try:
+            token = self.look()
+        except PortError:
+            return self  # Somebody writes it now; it is looked at again.
+        return self if token is None or token.node != self.token.node else attrs.evolve(self, token=token)
 
 
 @attrs.frozen
@@ -83,9 +100,23 @@ class Enroller:
                 retry.told("enrolment_refused", answer.reason, fix=answer.fix)
                 if self._trust.identity is not None:
                     return None
+                admission = admission.as_it_is_now()
             except PortError as error:
                 retry.told("enrolment_lost", str(error))
             await retry.wait()
+
+    async def enrol_in_time(self, admission: Admission, limit_ms: int) -> Admitted | NotEnrolled:
+        """:meth:`enrol`, and again when the controller says, while that is within ``limit_ms``: who did not hear an
+        answer and asks anew at once is told to wait."""
+        until_ms = self._ports.clock.now().mono_ms + limit_ms
+        while True:
+            answer = await self.enrol(admission)
+            if not isinstance(answer, NotEnrolled) or answer.again_ms is None:
+                return answer
+            if self._ports.clock.now().mono_ms + answer.again_ms > until_ms:
+                return answer
+            _log.info("enrolment_waits", reason=answer.reason, again_ms=answer.again_ms)
+            await trio.sleep(answer.again_ms / 1_000)
 
     async def enrol(self, admission: Admission) -> Admitted | NotEnrolled:
         """Raises ``PortUnavailable`` and ``PortFault`` as the controller's channel and the credentials do."""
@@ -116,6 +147,10 @@ class Enroller:
             data_address=admission.data_address,
         )
         answer = await self._control.enrol(enrolment)
+        if isinstance(answer, ControlRefusal) and answer.status == _WAIT:
+            again_ms = _AGAIN_MS if answer.again_ms is None else answer.again_ms
+            fix = f"repeat the same command in {-(-again_ms // 1_000)} s: the token is good still"
+            return NotEnrolled(f"the controller says to wait: {answer}", fix, again_ms)
         if isinstance(answer, ControlRefusal):
             fix = f"have a new token minted: lunanexa node token {token.node}; --again if the node is enrolled already"
             return NotEnrolled(f"the controller refuses the token: {answer}", fix)

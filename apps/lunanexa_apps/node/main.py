@@ -28,14 +28,16 @@ from lunanexa_adapters.crypto.signing import Ed25519Signer, Ed25519Verifier
 from lunanexa_adapters.data_door.serve import serve_data_door
 from lunanexa_adapters.files.atomic import make_directory
 from lunanexa_adapters.files.bundle_files import describe_blob, read_file, read_whole_bundle, write_bundle
+from lunanexa_adapters.files.counter import GenerationCounter
 from lunanexa_adapters.files.inbox import DirectoryInbox, read_reports
 from lunanexa_adapters.files.lock import LockOutcome, describe_holder, holder_of
+from lunanexa_adapters.files.media import look_at_inbox, look_at_outbox
+from lunanexa_adapters.files.owned_file import read_owned_file, word_of
 from lunanexa_adapters.files.private_files import LocalPrivateFiles
 from lunanexa_adapters.http_client.http_client import H11HttpClient
 from lunanexa_adapters.http_server.listeners import open_listeners
 from lunanexa_adapters.machine.addresses import address_towards, why_not_listen
 from lunanexa_adapters.machine.devices import find_devices
-from lunanexa_adapters.machine.owned_file import read_owned_file
 from lunanexa_adapters.processes.processes import LinuxProcesses
 from lunanexa_adapters.sqlite.node_store import open_sqlite_node_store, read_sqlite_node_store
 from lunanexa_adapters.system.clock import SystemClock
@@ -44,19 +46,20 @@ from lunanexa_adapters.system.memory import SystemMemory
 from lunanexa_apps.daemon import MISCONFIGURED, follow_supervisor, leaves, refuse_held, start_logging
 from lunanexa_apps.installation import NODE_ADOPTED_KEYS, NODE_LOCK, read_adopted_keys
 from lunanexa_apps.node.air_gap.identity import read_air_gapped, refuse_air_gapped, refuse_enrolled
+from lunanexa_apps.node.air_gap.places import PlaceTools
 from lunanexa_apps.node.air_gap.service import run_air_gapped_agent
 from lunanexa_apps.node.cli.air_gap import init_command, make_bundle_command, read_outbox_command
 from lunanexa_apps.node.cli.checks import check_config_command, doctor_command
 from lunanexa_apps.node.cli.enroll import command as enroll_command
 from lunanexa_apps.node.cli.run import command as run_command
-from lunanexa_apps.node.cli.tools import MediaTools, NodeTools, RunOrder, admission_of
+from lunanexa_apps.node.cli.tools import AirGapPlaces, MediaTools, NodeTools, RunOrder, admission_of
 from lunanexa_apps.node.doctor import Instruments
 from lunanexa_apps.node.folder import NodeFolder
 from lunanexa_apps.node.identity import read_identity
 from lunanexa_apps.node.plan import AgentPlan, Misfit, plan_agent
 from lunanexa_apps.node.policy_file import DEFAULT_PLACE, OwnersPolicy, parse_policy
 from lunanexa_apps.node.service import NodeAgent, run_node_agent
-from lunanexa_apps.node.settings import NodePorts, NodeSettings, Shutdown
+from lunanexa_apps.node.settings import LocalPorts, NodePorts, NodeSettings, Shutdown
 from lunanexa_apps.node.token_file import TokenFile
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_core.drivers.specification import EngineAddress
@@ -94,12 +97,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         serve=_serve,
         lock=_lock,
         open_ports=_open_ports,
+        open_local=_open_local,
         look=_look,
         token_file=_token_file,
         read_policy=_read_policy,
         address_towards=_address_towards,
         why_not_listen=_why_not_listen,
         media=_media(),
+        places=_places(),
         start_logging=lambda log_format, verbose: start_logging(log_format, verbose=verbose),
     )
     program.main(arguments if arguments is None else list(arguments), "lunanexa-node", obj=tools)
@@ -130,17 +135,22 @@ def _serve(order: RunOrder) -> int:
 async def _run(order: RunOrder) -> int:
     shutdown = Shutdown()
     with trio.open_signal_receiver(*_SIGNALS) as signals:
-        async with _open_world(order.data_dir) as world, trio.open_nursery() as nursery:
+        async with _open_world(order.data_dir) as world, AsyncExitStack() as way, trio.open_nursery() as nursery:
             nursery.start_soon(_obey_signals, signals, shutdown)
             nursery.start_soon(follow_supervisor, partial(wait_supervisor_gone, os.environ), nursery.cancel_scope)
             nursery.start_soon(world.processes.logs.keep_capped)
-            start = _follow_controllers if order.air_gap is None else _follow_bundles
-            await start(order, world, shutdown, nursery)
+            if order.air_gap is None:
+                await _follow_controllers(order, world, way, shutdown, nursery)
+            else:
+                await _follow_bundles(order, order.air_gap, world, shutdown, nursery)
     return 0
 
 
-async def _follow_controllers(order: RunOrder, world: "_World", shutdown: Shutdown, nursery: trio.Nursery) -> None:
+async def _follow_controllers(
+    order: RunOrder, world: "_World", way: AsyncExitStack, shutdown: Shutdown, nursery: trio.Nursery
+) -> None:
     await refuse_air_gapped(world.ports.store)
+    ports, credentials = await way.enter_async_context(_open_way(world))
     plan = plan_agent(order.told, await read_identity(world.ports.store), _address_towards)
     if isinstance(plan, Misfit):
         raise PortFault(f"{plan.field}: {plan.problem}; {plan.fix}")
@@ -148,19 +158,20 @@ async def _follow_controllers(order: RunOrder, world: "_World", shutdown: Shutdo
     admission = admission_of(order.told, order.token_file, plan.data_address)
 
     async def live(*, task_status: trio.TaskStatus[NodeAgent]) -> None:
-        await run_node_agent(world.ports, settings, shutdown, admission=admission, task_status=task_status)
+        await run_node_agent(ports, settings, shutdown, admission=admission, task_status=task_status)
         nursery.cancel_scope.cancel("the agent has stopped")
 
     # Before the agent: one that can't be reached where it should be must not say that it serves.
     listeners = await _open_door(plan)
     agent = await nursery.start(live)
     if listeners:
-        nursery.start_soon(serve_data_door, listeners, agent.door, world.credentials)
+        nursery.start_soon(serve_data_door, listeners, agent.door, credentials)
 
 
-async def _follow_bundles(order: RunOrder, world: "_World", shutdown: Shutdown, nursery: trio.Nursery) -> None:
-    places, authority = order.air_gap, order.policy.authority
-    assert places is not None
+async def _follow_bundles(
+    order: RunOrder, places: AirGapPlaces, world: "_World", shutdown: Shutdown, nursery: trio.Nursery
+) -> None:
+    authority = order.policy.authority
     assert authority is not None
     await refuse_enrolled(world.ports.store)
     known = await read_air_gapped(world.ports.store)
@@ -210,25 +221,21 @@ async def _obey_signals(signals: AsyncIterator[int], shutdown: Shutdown) -> None
 
 @attrs.frozen(kw_only=True)
 class _World:
-    ports: NodePorts
+    ports: LocalPorts
     processes: LinuxProcesses
-    credentials: TlsCredentials
     folder: Path
 
 
 @asynccontextmanager
 async def _open_world(data_dir: str) -> AsyncIterator[_World]:
+    """As far as it needs no network."""
     folder, clock = Path(data_dir) / "node", SystemClock()
-    for name in ("secrets", "intents", "logs", "identity"):
+    for name in ("secrets", "intents", "logs"):
         make_directory(folder / name)
-    credentials = TlsCredentials(folder / "identity")
     async with open_sqlite_node_store(folder / _STORE) as store:
-        http, control = H11HttpClient(), H11HttpClient(credentials=credentials)
-        processes = LinuxProcesses(intents=folder / "intents", logs=folder / "logs")
-        ports = NodePorts(
+        http, processes = H11HttpClient(), LinuxProcesses(intents=folder / "intents", logs=folder / "logs")
+        ports = LocalPorts(
             http=http,
-            control=control,
-            credentials=credentials,
             clock=clock,
             ids=SystemIds(clock),
             store=store,
@@ -238,15 +245,34 @@ async def _open_world(data_dir: str) -> AsyncIterator[_World]:
             verifier=Ed25519Verifier(),
         )
         try:
-            yield _World(ports=ports, processes=processes, credentials=credentials, folder=folder)
+            yield _World(ports=ports, processes=processes, folder=folder)
         finally:
             with trio.move_on_after(_CLOSE_S, shield=True):
                 await http.aclose()
-                await control.aclose()
+
+
+@asynccontextmanager
+async def _open_way(world: _World) -> AsyncIterator[tuple[NodePorts, TlsCredentials]]:
+    """To controllers, with this node's own identity towards them."""
+    make_directory(world.folder / "identity")
+    credentials = TlsCredentials(world.folder / "identity")
+    control = H11HttpClient(credentials=credentials)
+    local = attrs.asdict(world.ports, recurse=False)
+    try:
+        yield NodePorts(**local, control=control, credentials=credentials), credentials
+    finally:
+        with trio.move_on_after(_CLOSE_S, shield=True):
+            await control.aclose()
 
 
 @asynccontextmanager
 async def _open_ports(data_dir: str) -> AsyncIterator[NodePorts]:
+    async with _open_world(data_dir) as world, _open_way(world) as (ports, _):
+        yield ports
+
+
+@asynccontextmanager
+async def _open_local(data_dir: str) -> AsyncIterator[LocalPorts]:
     async with _open_world(data_dir) as world:
         yield world.ports
 
@@ -294,7 +320,7 @@ def _token_file(path: str) -> TokenFile:
 
 def _read_policy(path: str | None) -> OwnersPolicy:
     place = Path(path or DEFAULT_PLACE).absolute()
-    data = read_owned_file(place, os.geteuid())
+    data = read_owned_file(place, word_of(os.geteuid()))
     if data is None and path is not None:
         raise PortFault(f"there is no file {place}: write one, or leave the option out")
     return OwnersPolicy(str(place), None if data is None else parse_policy(str(place), data))
@@ -319,6 +345,14 @@ def _media() -> MediaTools:
             Path(folder), document, [(Path(path), blob) for path, blob in blobs]
         ),
         read_reports=lambda folder: read_reports(Path(folder)),
+    )
+
+
+def _places() -> PlaceTools:
+    return PlaceTools(
+        inbox=lambda place: look_at_inbox(Path(place)),
+        outbox=lambda place: look_at_outbox(Path(place)),
+        counter=lambda place: GenerationCounter(Path(place)).look(),
     )
 
 

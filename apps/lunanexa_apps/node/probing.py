@@ -6,7 +6,7 @@ from typing import Final
 import attrs
 import trio
 
-from lunanexa_apps.node.settings import NodePorts, NodeSettings
+from lunanexa_apps.node.settings import LocalPorts, NodeSettings
 from lunanexa_apps.node.sight import Sight
 from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_core.ids import StartId
@@ -25,7 +25,7 @@ class Probing:
 
     def __init__(
         self,
-        ports: NodePorts,
+        ports: LocalPorts,
         settings: NodeSettings,
         rules: ReplicaRules,
         seen: Callable[[Probed], None],

@@ -6,7 +6,7 @@ import structlog
 from lunanexa_apps.codec import CodecError, decode
 from lunanexa_apps.node.launch import log_name
 from lunanexa_apps.node.replica import LOG_LINES
-from lunanexa_apps.node.settings import NodePorts
+from lunanexa_apps.node.settings import LocalPorts
 from lunanexa_core.ids import AssignmentId
 from lunanexa_core.lifecycle.observations import Step
 from lunanexa_core.lifecycle.record import ReplicaRecord, rules_for
@@ -25,7 +25,7 @@ class Recovered:
     process: ManagedProcess | None
 
 
-async def recover_replicas(ports: NodePorts) -> dict[AssignmentId, Recovered]:
+async def recover_replicas(ports: LocalPorts) -> dict[AssignmentId, Recovered]:
     """All replicas of the store. Raises ``PortFault`` for a record that can't be read: an engine may run
     under it, so that going on without it could start a second one."""
     recovered: dict[AssignmentId, Recovered] = {}
@@ -38,7 +38,7 @@ async def recover_replicas(ports: NodePorts) -> dict[AssignmentId, Recovered]:
     return recovered
 
 
-def _recover(ports: NodePorts, record: ReplicaRecord) -> Recovered:
+def _recover(ports: LocalPorts, record: ReplicaRecord) -> Recovered:
     process = ports.processes.adopt(record.start) if record.launched and record.start is not None else None
     taken = recover(
         record,

@@ -19,7 +19,7 @@ from lunanexa_apps.node.probing import Probing
 from lunanexa_apps.node.pulse import Pulse
 from lunanexa_apps.node.report import describe, same_report
 from lunanexa_apps.node.room import see_memory, yet_to_take_mib
-from lunanexa_apps.node.settings import NodePorts, NodeSettings
+from lunanexa_apps.node.settings import LocalPorts, NodeSettings
 from lunanexa_apps.node.sight import Readings, fresh_readings
 from lunanexa_core.drivers.driver import LaunchRefusal
 from lunanexa_core.ids import StartId
@@ -58,7 +58,7 @@ class ReplicaOwner:
     would read differently; ``promised_mib`` tells what other starts have yet to take of this machine's memory."""
 
     def __init__(
-        self, ports: NodePorts, settings: NodeSettings, lease: LeaseKeeper, first: Step,
+        self, ports: LocalPorts, settings: NodeSettings, lease: LeaseKeeper, first: Step,
         process: ManagedProcess | None, changed: Callable[[], None], promised_mib: Callable[[], int],
     ) -> None:  # fmt: skip
         self.record = first.record

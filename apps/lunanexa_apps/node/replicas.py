@@ -9,7 +9,7 @@ from lunanexa_apps.node.lease import LeaseKeeper
 from lunanexa_apps.node.pulse import Pulse
 from lunanexa_apps.node.recovery import Recovered
 from lunanexa_apps.node.replica import ReplicaOwner
-from lunanexa_apps.node.settings import NodePorts, NodeSettings, Shutdown
+from lunanexa_apps.node.settings import LocalPorts, NodeSettings, Shutdown
 from lunanexa_core.ids import AssignmentId, StartId
 from lunanexa_core.lifecycle.observations import Step
 from lunanexa_core.lifecycle.reconcile import (
@@ -37,7 +37,7 @@ class Replicas:
     """Owners by assignment. ``changed`` is called when a report would read differently."""
 
     def __init__(
-        self, ports: NodePorts, settings: NodeSettings, lease: LeaseKeeper, shutdown: Shutdown, changed: Pulse
+        self, ports: LocalPorts, settings: NodeSettings, lease: LeaseKeeper, shutdown: Shutdown, changed: Pulse
     ) -> None:
         self.desired: DesiredState | None = None
         self.refused: tuple[RefusedAssignment, ...] = ()

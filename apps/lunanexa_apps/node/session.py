@@ -73,7 +73,7 @@ class ControllerSession:
         controller's channel does."""
         await self._admit(admission)
         await self._replicas.wait_looked()
-        refusal = await self._renewal.renew_if_due() or await self._send()
+        refusal = await self._renewal.renew_if_due() or await self._report()
         if refusal is not None:
             return refusal
         accepted = self._trust.accepted
@@ -101,7 +101,7 @@ class ControllerSession:
         if self._heard:
             with trio.move_on_after(LAST_HEARTBEAT_S):
                 try:
-                    await self._send()
+                    await self._report()
                 except PortError as error:
                     _log.info("last_heartbeat_lost", reason=str(error))
 
@@ -114,7 +114,7 @@ class ControllerSession:
         retry = Retry(self._ports, self._settings, cap_ms=lambda: min(heartbeat_ms, patience_ms()))
         while True:
             try:
-                refusal = await self._send()
+                refusal = await self._report()
             except PortError as error:
                 retry.told("heartbeat_lost", str(error))
                 if retry.failures > 1:
@@ -130,6 +130,20 @@ class ControllerSession:
             retry.worked("heartbeat_answered")
             with trio.move_on_after(self._settings.heartbeat_ms / 1_000):
                 await self._changed.wait()
+
+    async def _report(self) -> ControlRefusal | None:
+        """A heartbeat; another one after the document that this node follows, where the controller must see that."""
+        refusal = await self._send()
+        if refusal is None or not refusal.wants_document:
+            return refusal
+        document = await self._trust.accepted_document()
+        if document is None:
+            return refusal
+        answer = await self._control.show(document)
+        if isinstance(answer, ControlRefusal):
+            return answer
+        _log.info("document_shown", epoch=answer.epoch, generation=answer.generation)
+        return await self._send()
 
     async def _send(self) -> ControlRefusal | None:
         self._sequence += 1

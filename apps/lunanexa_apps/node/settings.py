@@ -22,14 +22,11 @@ HEARTBEAT_MS: Final = 2_000
 
 
 @attrs.frozen(kw_only=True)
-class NodePorts:
-    """The world of one agent."""
+class LocalPorts:
+    """The world of one agent, as far as it needs no network: all that an air-gapped node has."""
 
     http: HttpClient
     """Towards engines."""
-    control: HttpClient
-    """Towards controllers, with these ``credentials``."""
-    credentials: Credentials
     clock: Clock
     ids: IdSource
     store: NodeStore
@@ -37,6 +34,15 @@ class NodePorts:
     memory: Memory
     signer: Signer
     verifier: Verifier
+
+
+@attrs.frozen(kw_only=True)
+class NodePorts(LocalPorts):
+    """The world of one agent that follows controllers."""
+
+    control: HttpClient
+    """Towards controllers, with these ``credentials``."""
+    credentials: Credentials
 
 
 @attrs.frozen(kw_only=True)

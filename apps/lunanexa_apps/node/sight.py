@@ -3,7 +3,7 @@
 import attrs
 
 from lunanexa_apps.node.probe import Look, ProbeTarget, look
-from lunanexa_apps.node.settings import NodePorts
+from lunanexa_apps.node.settings import LocalPorts
 from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_core.drivers.driver import Health, IdentityFinding, IdentityQuestion
 from lunanexa_core.drivers.specification import EngineAddress
@@ -17,7 +17,7 @@ class Sight:
     """Looks at one start, and remembers who owned its listener."""
 
     def __init__(
-        self, ports: NodePorts, record: ReplicaRecord, process: ProcessIdentity | None, engine_key: str | None
+        self, ports: LocalPorts, record: ReplicaRecord, process: ProcessIdentity | None, engine_key: str | None
     ) -> None:
         assert record.start is not None
         assert record.host is not None

@@ -69,6 +69,15 @@ class Trust:
         if identity != self.identity:
             await self._keep(identity)
 
+    async def accepted_document(self) -> SignedDocument | None:
+        """What :attr:`accepted` was read from, as it was signed. Raises as the store does."""
+        kept = None if self.accepted is None else await self._store.get(_DOCUMENT)
+        try:
+            return None if kept is None else decode(SignedDocument, kept)
+        except CodecError as error:
+            _log.error("stored_document_unreadable", place=error.path, problem=error.problem)
+            return None
+
     async def offer(self, document: SignedDocument) -> DesiredState | DocumentRefusal:
         """Follows ``document`` if it may be followed; it is durable when this returns."""
         desired = self._read(document)

@@ -17,7 +17,7 @@ from lunanexa_core.contract.schema import Schema, SchemaBook
 from lunanexa_core.contract.workloads import CapabilitiesDocument, WorkloadDocument, WorkloadPage
 from lunanexa_core.deployment import DeploymentSpec, EngineSpec
 from lunanexa_core.identity.trust import TrustSet
-from lunanexa_core.southbound.documents import DesiredState
+from lunanexa_core.southbound.documents import DesiredState, DocumentSeen
 from lunanexa_core.southbound.enrolment import Authorities, Challenge, Enrolled, Enrolment, Renewal
 from lunanexa_core.southbound.heartbeat import Heartbeat, HeartbeatAnswer
 
@@ -73,6 +73,7 @@ SOUTHBOUND: Final[dict[str, type[Any]]] = {
     "heartbeat": Heartbeat,
     "heartbeat-answer": HeartbeatAnswer,
     "desired-state": DesiredState,
+    "document-seen": DocumentSeen,
     "trust-set": TrustSet,
 }
 """What controller and node say to each other. Unknown members are ignored by both, so that one may be a version ahead

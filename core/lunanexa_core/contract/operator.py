@@ -176,6 +176,8 @@ class DeploymentStatus:
     queue: QueueStatus
     replicas_wanted: int
     not_placed: dict[str, tuple[str, ...]]
+    declined: dict[str, str]
+    """The nodes that don't run it by their owners' policies, with the word for why."""
     exclusive: bool
     awaited_places: tuple[TakenPlace, ...]
     """What an open place of an exclusive deployment waits for."""

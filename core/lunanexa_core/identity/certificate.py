@@ -14,6 +14,9 @@ HELD_MAX: Final = 4
 """Certificates of one node that may be good at the same time; older ones are revoked."""
 RENEW_EVERY_MS: Final = 60_000
 """A node is given one of the same authority once in so long: each is a row of the journal."""
+CROWDED_EVERY_MS: Final = VALID_MS // 4
+"""And once in so long where an older one must be revoked for it, of which every node is told. An agent renews after
+about half of a certificate's time, and again at once only when it did not hear the answer."""
 
 
 @attrs.frozen(kw_only=True)
@@ -40,10 +43,6 @@ class NodeCertificate:
     issuer: str
     """The fingerprint of its authority."""
     not_after_wall_ms: int
-
-    @property
-    def issued_wall_ms(self) -> int:
-        return self.not_after_wall_ms - VALID_MS
 
 
 @attrs.frozen(kw_only=True)

@@ -57,10 +57,13 @@ def _record_enrolment(state: State, enrolled: NodeEnrolled, wall_ms: int) -> Non
     if enrolled.token is None or enrolled.certificate is None:
         state.nodes[enrolled.node] = named
         return
+    token = state.tokens.get(enrolled.token)
     state.nodes[enrolled.node] = attrs.evolve(
         named,
         certificates=(enrolled.certificate,),
+        certified_wall_ms=wall_ms,
         data_address=enrolled.data_address,
+        loopback=token is not None and token.loopback,
         revoked=False,
         retired=False,
         directive=Directive.ACTIVE,
@@ -68,7 +71,6 @@ def _record_enrolment(state: State, enrolled: NodeEnrolled, wall_ms: int) -> Non
         directive_reason=None,
         directive_within_ms=None,
     )
-    token = state.tokens.get(enrolled.token)
     if token is not None:
         state.tokens[enrolled.token] = attrs.evolve(token, used_by=enrolled.public_key)
     _void(state, enrolled.node, known.certificates, wall_ms)
@@ -82,7 +84,10 @@ def _record_certificate(state: State, certified: NodeCertified, wall_ms: int) ->
     good = [one for one in node.certificates if wall_ms < one.not_after_wall_ms]
     certificates = (*good, certified.certificate)
     state.nodes[certified.node] = attrs.evolve(
-        node, certificates=certificates[-HELD_MAX:], agent_version=certified.agent_version
+        node,
+        certificates=certificates[-HELD_MAX:],
+        certified_wall_ms=wall_ms,
+        agent_version=certified.agent_version,
     )
     if len(certificates) > HELD_MAX:
         _void(state, certified.node, certificates[:-HELD_MAX], wall_ms)

@@ -4,14 +4,14 @@ from typing import Final
 
 from lunanexa_core.commands import RenewCertificate
 from lunanexa_core.events import NodeCertified
-from lunanexa_core.identity.certificate import RENEW_EVERY_MS
+from lunanexa_core.identity.certificate import CROWDED_EVERY_MS, HELD_MAX, RENEW_EVERY_MS
 from lunanexa_core.identity.checks import NOT_ENROLLED, REVOKED
 from lunanexa_core.identity.enrol import BAD_VERSION, is_version
 from lunanexa_core.ids import NodeId
 from lunanexa_core.nodes.directive import RETIRED
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.policy import Policy
-from lunanexa_core.state import State
+from lunanexa_core.state import Node, State
 from lunanexa_core.time import Instant
 
 TOO_LATE: Final = Refusal(
@@ -53,11 +53,21 @@ def renewal_refusal(
     newest = node.certificates[-1]
     if by_challenge and now.wall_ms - newest.not_after_wall_ms > policy.renew_expired_ms:
         return TOO_LATE
-    since_ms = now.wall_ms - newest.issued_wall_ms
-    if newest.issuer == issuer and 0 <= since_ms < RENEW_EVERY_MS:
-        return Refusal(
-            outcome=Outcome.RATE_LIMITED,
-            message="This node was given a certificate just now.",
-            retry_after_ms=RENEW_EVERY_MS - since_ms,
-        )
-    return None
+    if newest.issuer != issuer:
+        return None  # The fleet is told to renew, as often as an operator rotates.
+    wait_ms = _every_ms(node, now) - (now.wall_ms - (node.certified_wall_ms or 0))
+    if wait_ms <= 0:
+        return None
+    return Refusal(
+        outcome=Outcome.RATE_LIMITED,
+        message="This node was given certificates just now; it has no use for more.",
+        retry_after_ms=wait_ms,
+    )
+
+
+def _every_ms(node: Node, now: Instant) -> int:
+    """How long after its newest certificate a node is given another. It goes by when that was written down: the clock
+    by which certificates are good may be set at any time."""
+    good = [one for one in node.certificates if now.wall_ms < one.not_after_wall_ms]
+    crowded = len(good) >= HELD_MAX and good[-1].not_after_wall_ms - now.wall_ms > CROWDED_EVERY_MS
+    return CROWDED_EVERY_MS if crowded else RENEW_EVERY_MS

@@ -30,6 +30,14 @@ def address(state: State, command: AddressNode) -> NodeAddressed | Refusal | Non
         return BAD_ADDRESS
     if node.data_address == command.data_address:
         return None
+    if command.data_address is None and not node.loopback:
+        # Its reports would lead gateways to whatever listens on the controller's own loopback.
+        return Refusal(
+            outcome=Outcome.INVALID_REQUEST,
+            message="This node enrolled with a data listener. For one of the controller's own machine that does without"
+            f" it: lunanexa node token {command.node} --again --loopback, and enrol the node anew.",
+            param="data_address",
+        )
     return NodeAddressed(node=command.node, data_address=command.data_address)
 
 

@@ -6,10 +6,13 @@ from lunanexa_core.admission.wait import measured
 from lunanexa_core.binding import Ended
 from lunanexa_core.commands import Command
 from lunanexa_core.events import Event, WorkloadSettled
+from lunanexa_core.ids import NodeId
 from lunanexa_core.kernel.decide import Decision
+from lunanexa_core.nodes.budget import whole
 from lunanexa_core.nodes.heartbeat import reports_that_count
-from lunanexa_core.observed import NodeReading, Observed
-from lunanexa_core.outcomes import Refusal
+from lunanexa_core.observed import Claim, NodeReading, Observed
+from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.placement.declined import note_declined
 from lunanexa_core.policy import Policy
 from lunanexa_core.southbound.heartbeat import Heartbeat
 from lunanexa_core.state import State
@@ -23,6 +26,8 @@ def absorb(
     """Changes ``observed`` by one decided command; ``state`` holds its events already."""
     for event in decision.events:
         _forget_settled(observed, event, now)
+    if isinstance(command, commands.ReportHeartbeat) and isinstance(decision.answer, Refusal):
+        _note_claim(observed, command.heartbeat, decision.answer, now)
     if isinstance(decision.answer, Refusal | Ended):
         return
     match command:
@@ -31,13 +36,15 @@ def absorb(
         case commands.AdmitWorkload(request=request):
             _enqueue(state, observed, request, now)
         case commands.ReportHeartbeat(heartbeat=heartbeat):
-            _hear(state, observed, policy, heartbeat, now)
+            _hear(state, observed, policy, heartbeat, decision, now)
+        case commands.ShowDocument(node=node, epoch=epoch, generation=generation):
+            observed.shown[node] = max(observed.shown.get(node, (0, 0)), (epoch, generation))
         case commands.FailAttempt():
             _enqueue_again(state, observed, command, now)
         case commands.BeginDrain():
             observed.draining = True
         case commands.Tick():
-            observed.drop_outdated(now.mono_ms, reading_fresh_ms=policy.reading_fresh_ms)
+            observed.drop_outdated(policy, now)
             observed.keep_only(
                 assignments=state.assignments.keys() | state.replicas.keys(), deployments=state.deployments.keys()
             )
@@ -95,14 +102,36 @@ def _leased(before: NodeReading | None, policy: Policy, heartbeat: Heartbeat, no
     return heartbeat.leased and before.may_be_leased(now.mono_ms, policy.node_lease_ms)
 
 
-def _hear(state: State, observed: Observed, policy: Policy, heartbeat: Heartbeat, now: Instant) -> None:
+def _note_claim(observed: Observed, heartbeat: Heartbeat, refusal: Refusal, now: Instant) -> None:
+    if refusal.outcome is not Outcome.DOCUMENT_WANTED:
+        return
+    known = observed.claims.get(heartbeat.node)
+    since_ms = now.mono_ms if known is None else known.since_mono_ms
+    observed.claims[heartbeat.node] = Claim(
+        epoch=heartbeat.epoch, generation=heartbeat.generation, since_mono_ms=since_ms
+    )
+
+
+def _charge(observed: Observed, policy: Policy, node: NodeId, rows: int, now: Instant) -> None:
+    budget = observed.budgets.get(node, whole(policy, now)).at(policy, now).less(rows)
+    if rows or node in observed.budgets:
+        observed.budgets[node] = budget
+
+
+def _hear(
+    state: State, observed: Observed, policy: Policy, heartbeat: Heartbeat, decision: Decision, now: Instant
+) -> None:
+    _charge(observed, policy, heartbeat.node, len(decision.events), now)
+    observed.claims.pop(heartbeat.node, None)
     observed.nodes[heartbeat.node] = NodeReading(
         boot=heartbeat.boot,
         sequence=heartbeat.sequence,
         arrived_mono_ms=now.mono_ms,
         heartbeat=heartbeat,
         leased=_leased(observed.nodes.get(heartbeat.node), policy, heartbeat, now),
+        withheld=decision.withheld,
     )
+    note_declined(state, observed, heartbeat)
     for report in reports_that_count(state, heartbeat):
         observed.replicas[report.assignment] = report
         observed.read_mono_ms[report.assignment] = now.mono_ms - report.readings.age_ms

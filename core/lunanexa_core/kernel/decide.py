@@ -22,6 +22,7 @@ from lunanexa_core.identity.renew import renew
 from lunanexa_core.identity.revoke import address, revoke
 from lunanexa_core.identity.rotate import begin_trust, rotate, rotation_step
 from lunanexa_core.ledger_retention import prune_refusal
+from lunanexa_core.nodes.budget import allowed
 from lunanexa_core.nodes.directive import set_directive
 from lunanexa_core.nodes.heartbeat import heartbeat_events
 from lunanexa_core.nodes.liveness import liveness_events
@@ -30,7 +31,7 @@ from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.placement.change import changed
 from lunanexa_core.placement.reconcile import plan
 from lunanexa_core.policy import Policy
-from lunanexa_core.recovery import RECOVERING, heartbeat_recovery, is_suspended, rebase
+from lunanexa_core.recovery import RECOVERING, document_wanted, heartbeat_recovery, is_suspended, rebase
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant
 from lunanexa_core.workload import Receipt
@@ -59,6 +60,8 @@ class Decision:
 
     answer: Answer
     events: tuple[Event, ...] = ()
+    withheld: bool = False
+    """Whether a heartbeat tells of more than its node has budget for: the rest waits for another."""
 
 
 def decide(state: State, observed: Observed, policy: Policy, command: Command, now: Instant) -> Decision:  # noqa: C901  # one arm a command
@@ -102,11 +105,8 @@ def decide(state: State, observed: Observed, policy: Policy, command: Command, n
             return _done(address(state, command))
         case commands.RotateTrust():
             return _done(rotate(state, command))
-        case commands.ReportHeartbeat(heartbeat=heartbeat):
-            found = heartbeat_events(state, observed, heartbeat)
-            if isinstance(found, Refusal):
-                return Decision(found)
-            return Decision(Done(), (*found, *heartbeat_recovery(state, heartbeat)))
+        case commands.ReportHeartbeat():
+            return _hear(state, observed, policy, command, now)
         case commands.AdmitWorkload(request=request):
             admitted = admit(state, observed, policy, request, now)
             return Decision(admitted, (admitted,) if isinstance(admitted, events.WorkloadAdmitted) else ())
@@ -126,11 +126,26 @@ def decide(state: State, observed: Observed, policy: Policy, command: Command, n
         case commands.Rebase(plan=seen):
             rebased = rebase(state, observed, policy, seen, now)
             return Decision(rebased) if isinstance(rebased, Refusal) else Decision(Done(), tuple(rebased))
-        case commands.OpenSession() | commands.FailAttempt() | commands.BeginDrain():
+        case commands.ShowDocument() | commands.OpenSession() | commands.FailAttempt() | commands.BeginDrain():
             return Decision(Done())
         case commands.Tick():
             return _tick(state, observed, policy, now)
     assert_never(command)
+
+
+def _hear(
+    state: State, observed: Observed, policy: Policy, command: commands.ReportHeartbeat, now: Instant
+) -> Decision:
+    heartbeat = command.heartbeat
+    found = heartbeat_events(state, observed, command)
+    if isinstance(found, Refusal):
+        return Decision(found)
+    wanted = document_wanted(state, observed, heartbeat)
+    if wanted is not None:
+        return Decision(wanted)
+    news = [*found, *heartbeat_recovery(state, heartbeat)]
+    taken = allowed(observed.budgets.get(heartbeat.node), policy, news, now)
+    return Decision(Done(), tuple(taken), withheld=len(taken) < len(news))
 
 
 def _tick(state: State, observed: Observed, policy: Policy, now: Instant) -> Decision:

@@ -4,6 +4,7 @@ from typing import Final
 
 import attrs
 
+from lunanexa_core.commands import ReportHeartbeat
 from lunanexa_core.events import Event, Liveness, LivenessChanged, NodeBooted, ReplicaChanged, ReplicasGone
 from lunanexa_core.identity.checks import NOT_ENROLLED
 from lunanexa_core.ids import AssignmentId, NodeId
@@ -26,13 +27,14 @@ def journaled(report: ReplicaReport) -> ReplicaReport:
     return attrs.evolve(report, readings=EngineReadings(), exit=exit_reason)
 
 
-def heartbeat_events(state: State, observed: Observed, heartbeat: Heartbeat) -> list[Event] | Refusal:
-    """What a heartbeat changes. Its node is enrolled and its signature was verified."""
+def heartbeat_events(state: State, observed: Observed, command: ReportHeartbeat) -> list[Event] | Refusal:
+    """What a heartbeat changes. Its node is known and its signature was verified."""
+    heartbeat = command.heartbeat
     node = state.nodes[heartbeat.node]
     if node.retired:
         return RETIRED
-    if node.public_key is None:
-        return NOT_ENROLLED
+    if node.public_key is None or node.public_key != command.public_key:
+        return NOT_ENROLLED  # Also where another machine was let in by this name since the signature was verified.
     reading = observed.nodes.get(heartbeat.node)
     if reading is not None and reading.boot == heartbeat.boot and heartbeat.sequence <= reading.sequence:
         return Refusal(outcome=Outcome.STALE_GENERATION, message="The heartbeat is not newer than the last one.")

@@ -14,10 +14,12 @@ class NotFeasible(enum.Enum):
     NODE_LOST = "the node is lost"
     NODE_DIRECTIVE = "the node takes no new work"
     ALREADY_THERE = "the node runs a replica of this deployment"
+    DECLINED = "the node's owner does not let it run there"
 
 
-def why_not_feasible(node: Node, *, taken: bool) -> tuple[NotFeasible, ...]:
-    """All reasons against ``node``; none: it can take the replica. ``taken``: it has one of the deployment."""
+def why_not_feasible(node: Node, *, taken: bool, declined: bool) -> tuple[NotFeasible, ...]:
+    """All reasons against ``node``; none: it can take the replica. ``taken``: it has one of the deployment;
+    ``declined``: it said that it would not run one."""
     reasons: list[NotFeasible] = []
     if node.public_key is None:
         reasons.append(NotFeasible.NOT_ENROLLED)
@@ -27,4 +29,6 @@ def why_not_feasible(node: Node, *, taken: bool) -> tuple[NotFeasible, ...]:
         reasons.append(NotFeasible.NODE_DIRECTIVE)
     if taken:
         reasons.append(NotFeasible.ALREADY_THERE)
+    if declined:
+        reasons.append(NotFeasible.DECLINED)
     return tuple(reasons)

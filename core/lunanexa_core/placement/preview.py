@@ -77,7 +77,8 @@ def preview(state: State, observed: Observed, policy: Policy, spec: DeploymentSp
     current, trial = state.deployments.get(spec.deployment), _fleet_of(state)
     if deployment != current:
         apply(trial, DeploymentApplied(deployment), epoch=state.epoch)
-    nodes = tuple(PlannedNode(node=node, reasons=found) for node, found in refusals(trial, deployment).items())
+    against = refusals(trial, observed, deployment)
+    nodes = tuple(PlannedNode(node=node, reasons=found) for node, found in against.items())
     changes: list[PlannedChange] = []
     number = 0
     while found := plan(trial, observed, policy, (AssignmentId(f"new-{number}"),), now):

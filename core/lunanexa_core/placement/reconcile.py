@@ -11,7 +11,7 @@ from lunanexa_core.observed import Observed
 from lunanexa_core.placement.bound import bound_in_force, bound_of
 from lunanexa_core.placement.exclusive import run_out
 from lunanexa_core.placement.rank import loads
-from lunanexa_core.placement.roster import Roster, nodes_free_for, roster
+from lunanexa_core.placement.roster import Roster, declining, nodes_free_for, roster
 from lunanexa_core.placement.standing import EMPTYING, View, by_deployment, view_of
 from lunanexa_core.policy import Policy
 from lunanexa_core.southbound.documents import Directive
@@ -59,12 +59,17 @@ def _deployment_changes(
             view.is_due(assignment) or not view.in_flight(assignment.assignment)
         ):
             yield AssignmentRemoved(assignment.assignment)
+    elsewhere = declining(view, deployment, found)
+    for assignment in elsewhere:
+        yield AssignmentRemoved(assignment.assignment)
     for assignment in (*found.keeps, *found.returns):
-        if assignment.generation != deployment.runs:
+        if assignment in elsewhere:
+            continue
+        if assignment.generation != deployment.runs and not found.crowded:
             bound_ms = longer(bound_in_force(view.state, assignment), bound_of(deployment.spec))
             yield AssignmentPlaced(attrs.evolve(assignment, generation=deployment.runs, bound_ms=bound_ms))
     if found.places and unused:
-        node = _best_node(view.state, deployment)
+        node = _best_node(view, deployment)
         if node is not None:
             yield AssignmentPlaced(
                 Assignment(
@@ -77,8 +82,8 @@ def _deployment_changes(
             )
 
 
-def _best_node(state: State, deployment: Deployment) -> NodeId | None:
-    free, load = nodes_free_for(state, deployment), loads(state)
+def _best_node(view: View, deployment: Deployment) -> NodeId | None:
+    free, load = nodes_free_for(view.state, view.observed, deployment), loads(view.state)
     return min(free, key=lambda node: (load[node], node), default=None)
 
 

@@ -6,7 +6,8 @@ nothing is waited for. On top of what is wanted there is one replica at most mea
 is not counted, since nobody can know.
 
 An exclusive deployment has never more than is wanted, and what may run on lost nodes counts: nothing covers, and a
-place is filled when it is free (``exclusive``).
+place is filled when it is free (``exclusive``). Where places were taken away and what had them has not ended yet it is
+*crowded*: then nothing starts, so that what stays is not replaced by its next generation either.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ import attrs
 from lunanexa_core.deployment import Assignment, Deployment
 from lunanexa_core.ids import AssignmentId, DeploymentId, NodeId
 from lunanexa_core.observed import Observed
+from lunanexa_core.placement.declined import declined_by
 from lunanexa_core.placement.exclusive import TakenPlace, taken_places
 from lunanexa_core.placement.feasible import NotFeasible, why_not_feasible
 from lunanexa_core.placement.standing import Standing, View, view_of
@@ -29,7 +31,7 @@ from lunanexa_core.time import Instant
 class Roster:
     """``keeps`` fill places. ``covers`` serve on in nodes that are being emptied; ``leaves`` are all of those nodes.
     ``returns`` are on lost nodes and would be welcome. ``surplus`` goes at once. ``open`` places are unfilled, of which
-    ``places`` may be filled now, if there is a node."""
+    ``places`` may be filled now, if there is a node. ``crowded``: nothing may start now."""
 
     keeps: tuple[Assignment, ...]
     covers: frozenset[AssignmentId]
@@ -38,6 +40,7 @@ class Roster:
     surplus: tuple[Assignment, ...]
     open: int
     places: int
+    crowded: bool
 
 
 def roster(view: View, deployment: Deployment, own: Sequence[Assignment]) -> Roster:
@@ -64,15 +67,16 @@ def roster(view: View, deployment: Deployment, own: Sequence[Assignment]) -> Ros
         surplus=(*surplus, *by[Standing.LOST][len(returns) :], *by[Standing.GONE]),
         open=open_places,
         places=max(0, min(open_places, room)),
+        crowded=deployment.spec.exclusive and room < 0,
     )
 
 
 def awaited_places(view: View, deployment: Deployment, own: Sequence[Assignment]) -> tuple[TakenPlace, ...]:
-    """What keeps the open places of an exclusive deployment from being filled."""
+    """What keeps the open places of an exclusive deployment from being filled, and its replicas from being replaced."""
     if not deployment.spec.exclusive:
         return ()
     found = roster(view, deployment, own)
-    if not found.open or found.places:
+    if found.places or not (found.open or found.crowded):
         return ()
     kept = {one.assignment for one in found.keeps}
     return tuple(place for place in taken_places(view, deployment, own) if place.assignment not in kept)
@@ -86,15 +90,29 @@ def covering(
     return roster(view_of(state, observed, policy, now), state.deployments[deployment], own).covers
 
 
-def nodes_free_for(state: State, deployment: Deployment) -> list[NodeId]:
+def nodes_free_for(state: State, observed: Observed, deployment: Deployment) -> list[NodeId]:
     """The nodes that could have one more replica, in stable order."""
-    return [name for name, reasons in refusals(state, deployment).items() if not reasons]
+    return [name for name, reasons in refusals(state, observed, deployment).items() if not reasons]
 
 
-def refusals(state: State, deployment: Deployment) -> dict[NodeId, tuple[NotFeasible, ...]]:
+def refusals(state: State, observed: Observed, deployment: Deployment) -> dict[NodeId, tuple[NotFeasible, ...]]:
     """Why each node can't take one more replica; a feasible one has no reasons."""
     taken = {one.node for one in state.assignments.values() if one.deployment == deployment.spec.deployment}
-    return {name: why_not_feasible(node, taken=name in taken) for name, node in sorted(state.nodes.items())}
+    declined = declined_by(state, observed, deployment.spec.deployment)
+    return {
+        name: why_not_feasible(node, taken=name in taken, declined=name in declined)
+        for name, node in sorted(state.nodes.items())
+    }
+
+
+def declining(view: View, deployment: Deployment, found: Roster) -> list[Assignment]:
+    """The replicas whose nodes don't run them and which another node can have: as many as there are such nodes, beyond
+    those for what has no place."""
+    declined = declined_by(view.state, view.observed, deployment.spec.deployment)
+    stuck = [one for one in found.keeps if one.node in declined and not view.in_flight(one.assignment)]
+    if not stuck or view.frozen:
+        return []
+    return stuck[: max(0, len(nodes_free_for(view.state, view.observed, deployment)) - found.open)]
 
 
 def _covers(
@@ -111,7 +129,7 @@ def _covers(
         return frozenset()
     on_the_way = missing - open_places
     if open_places:
-        on_the_way += min(open_places, len(nodes_free_for(view.state, deployment)))
+        on_the_way += min(open_places, len(nodes_free_for(view.state, view.observed, deployment)))
     return frozenset(candidates[:on_the_way])
 
 

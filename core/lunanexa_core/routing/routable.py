@@ -23,6 +23,7 @@ class NotRoutable(enum.Enum):
     NODE_UNHEARD = "its node was not heard since this controller began"
     NODE_LOST = "its node is lost"
     NODE_UNLEASED = "its node has no lease yet"
+    NODE_WITHHELD = "its node reports more changes than may be written down"
     NODE_REVOKED = "its node is not trusted any more"
     NODE_DIRECTIVE = "its node takes no new work"
     NOT_READY = "not ready"
@@ -58,6 +59,8 @@ def why_not_routable(
     reading = observed.nodes[assignment.node]
     if reading.leased is False or (reading.leased and not reading.may_be_leased(now.mono_ms, policy.node_lease_ms)):
         return NotRoutable.NODE_UNLEASED
+    if reading.withheld:
+        return NotRoutable.NODE_WITHHELD
     directive = state.nodes[assignment.node].directive
     if directive is not Directive.ACTIVE and assignment.assignment not in covering(
         state, observed, policy, assignment.deployment, now

@@ -10,10 +10,12 @@ A bundle is in force until the next one; there is no lease.
 
 import enum
 import re
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
 
+from lunanexa_core.deployment import EngineSpec
 from lunanexa_core.drivers.specification import parse_engine_url
 from lunanexa_core.ids import ClusterId, NodeId, is_identifier
 from lunanexa_core.southbound.documents import DesiredState
@@ -22,6 +24,7 @@ BUNDLE_SCHEMA: Final = "lunanexa.bundle.v1"
 BLOBS_MAX: Final = 256
 TAKEN_MAX: Final = 64
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_BLOB_PATH = re.compile(r"blobs/sha256/([0-9a-f]{64})(?![0-9a-f])")
 
 
 class BundleRefusal(enum.Enum):
@@ -45,6 +48,10 @@ class BundleRefusal(enum.Enum):
     """This node has nothing yet, and it is no baseline."""
     BLOB_MISSING = "blob_missing"
     BLOB_CHANGED = "blob_changed"
+    NO_ROOM = "no_room"
+    """The node's disk has no room for a blob."""
+    BLOB_UNPLACED = "blob_unplaced"
+    """The node can't put a blob in its place; its log says why."""
 
 
 @attrs.frozen(kw_only=True)
@@ -94,6 +101,15 @@ class TakenBundle:
 def blob_path(sha256: str) -> str:
     """Where a blob lies in an OCI image layout (image-spec 1.1, "Image Layout Specification")."""
     return f"blobs/sha256/{sha256}"
+
+
+def named_blobs(bundle: Bundle, engines: Iterable[EngineSpec]) -> frozenset[str]:
+    """The hashes of all blobs that are still needed while ``bundle`` is in force and ``engines`` run, perhaps by an
+    earlier one: those that come with it, and those whose place an engine's own texts name."""
+    wanted = (*(one.engine for one in bundle.document.assignments), *engines)
+    texts = (text for one in wanted for text in (one.binary, one.model_path, *one.arguments) if text is not None)
+    placed = (found for text in texts for found in _BLOB_PATH.findall(text))
+    return frozenset((*(blob.sha256 for blob in bundle.blobs), *placed))
 
 
 def in_force(accepted: TakenBundle | None, floor: int) -> TakenBundle | None:

@@ -67,6 +67,14 @@ class SignedDocument:
     signature: bytes
 
 
+@attrs.frozen(kw_only=True)
+class DocumentSeen:
+    """The controller's word to a node that handed in what it follows: a heartbeat that tells of this is heard."""
+
+    epoch: int
+    generation: int
+
+
 class DocumentRefusal(enum.Enum):
     """Why a node does not follow a document."""
 

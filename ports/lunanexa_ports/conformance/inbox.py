@@ -121,6 +121,23 @@ async def check_a_blob_that_is_not_as_told(media: Media) -> None:
     assert media.taken() == {}
 
 
+async def check_blobs_that_nobody_wants_go(media: Media) -> None:
+    other = b"other"
+    sha256 = hashlib.sha256(other).hexdigest()
+    second = Blob(path=blob_path(sha256), size_bytes=len(other), sha256=sha256)
+    media.put("a", DOCUMENT, {BLOB.path: CONTENT, second.path: other})
+    inbox = media.open()
+    await inbox.keep_blobs(())
+    for blob in (BLOB, second):
+        assert await inbox.take_blob("a", blob) is None
+    await inbox.keep_blobs((BLOB.sha256, second.sha256))
+    assert media.taken() == {BLOB.sha256: CONTENT, sha256: other}
+    await media.open().keep_blobs((sha256, "0" * 64))
+    assert media.taken() == {sha256: other}
+    assert await inbox.take_blob("a", BLOB) is None, "it is taken anew"
+    assert media.taken() == {BLOB.sha256: CONTENT, sha256: other}
+
+
 async def check_the_counter_never_falls(media: Media) -> None:
     inbox = media.open()
     assert await inbox.floor() == 0
@@ -138,6 +155,15 @@ async def check_reports_are_bounded(media: Media) -> None:
     assert reports[3] == b"report 3"
 
 
+async def check_reports_of_a_lost_count_go(media: Media) -> None:
+    inbox = media.open()
+    for number in (1, 2, 70):
+        await inbox.report(number, b"before")
+    for number in (1, 2):
+        await inbox.report(number, b"after")
+        assert media.reports() == dict.fromkeys(range(1, number + 1), b"after")
+
+
 async def check_a_broken_place_says_so(media: Media) -> None:
     media.put("a", DOCUMENT, {BLOB.path: CONTENT})
     media.break_all()
@@ -147,6 +173,7 @@ async def check_a_broken_place_says_so(media: Media) -> None:
         lambda: inbox.raise_floor(0),
         lambda: inbox.report(1, b"report"),
         lambda: inbox.take_blob("a", BLOB),
+        lambda: inbox.keep_blobs(()),
     )
     for use in uses:
         assert await _fails(use), use
@@ -168,7 +195,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_so_many_at_most,
     check_a_blob_is_taken_whole,
     check_a_blob_that_is_not_as_told,
+    check_blobs_that_nobody_wants_go,
     check_the_counter_never_falls,
     check_reports_are_bounded,
+    check_reports_of_a_lost_count_go,
     check_a_broken_place_says_so,
 )

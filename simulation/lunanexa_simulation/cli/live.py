@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from lunanexa_simulation.real.running import Board as RealBoard
 from lunanexa_simulation.trace import virtual_ms
 from lunanexa_simulation.world import World
 
@@ -75,6 +76,47 @@ def swarm_board(seeds: int, now_s: Callable[[], float]) -> Iterator[Board]:
     )
     with Progress(*columns, console=console, transient=True) as progress:
         yield _Bar(progress, seeds)
+
+
+class _Line:
+    """A moving line, and what stays above it."""
+
+    def __init__(self, name: str, progress: Progress) -> None:
+        self._name = name
+        self._progress = progress
+        self._task = progress.add_task(name, total=None)
+
+    def show(self, line: str) -> None:
+        self._progress.update(self._task, description=f"{self._name}: {line}")
+
+    def say(self, line: str) -> None:
+        self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+class _Said:
+    """What has been done, and nothing of what is; ``quiet``: not even that."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def show(self, line: str) -> None:
+        """Nobody looks on."""
+
+    def say(self, line: str) -> None:
+        if not self._quiet:
+            click.echo(line, err=True)
+
+
+@contextmanager
+def processes_board(name: str, *, quiet: bool) -> Iterator[RealBoard]:
+    """Where a run of real processes shows how far it is."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield _Said(quiet=quiet)
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield _Line(name, progress)
 
 
 @contextmanager

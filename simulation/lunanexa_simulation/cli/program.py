@@ -6,8 +6,10 @@ from typing import Final
 import click
 
 from lunanexa_simulation.cli.listing import list_command
+from lunanexa_simulation.cli.processes import processes_command
 from lunanexa_simulation.cli.replaying import replay_command
 from lunanexa_simulation.cli.running import run_command
+from lunanexa_simulation.cli.serve import serve_command
 from lunanexa_simulation.cli.shrink import shrink_command
 from lunanexa_simulation.cli.swarm import swarm_command
 from lunanexa_simulation.cli.tools import Tools
@@ -20,14 +22,18 @@ INTERRUPTED: Final = 130
 
 @click.group(name="lunanexa-sim")
 def program() -> None:
-    """The fleet in one process, from one seed, on virtual time.
+    """The fleet in one process, from one seed, on virtual time, or on real time for clients of yours; or as real
+    processes.
 
     Exit codes: 0 everything held, 1 safety broken, 2 liveness broken, 3 a service crashed, 4 not deterministic,
     64 wrong usage.
     """
 
 
-for _command in (list_command, run_command, swarm_command, replay_command, shrink_command, worker_command):
+for _command in (
+    *(list_command, run_command, swarm_command, replay_command, shrink_command, serve_command, processes_command),
+    worker_command,
+):
     program.add_command(_command)
 
 

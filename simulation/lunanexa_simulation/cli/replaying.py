@@ -14,9 +14,10 @@ from lunanexa_simulation.cli.tools import (
     tell,
 )
 from lunanexa_simulation.documents import ReplayDocument, StateDocument, run_document
-from lunanexa_simulation.picture import picture_of
+from lunanexa_simulation.picture import picture_of, picture_of_site
 from lunanexa_simulation.run import Manner
 from lunanexa_simulation.scenarios import SCENARIOS
+from lunanexa_simulation.site import Site
 from lunanexa_simulation.world import World
 
 
@@ -39,6 +40,7 @@ def replay_command(
 ) -> int:
     """Run a seed up to an instant, and show how the world stands then."""
     worlds: list[World] = []
+    sites: list[Site] = []
     picture: list[StateDocument] = []
     with run_board(f"{scenario} seed {seed}", quiet=json_path == STDOUT) as board:
 
@@ -49,8 +51,10 @@ def replay_command(
         def at_stop() -> None:
             if worlds:
                 picture.extend(picture_of(worlds[-1]))
+            elif sites:
+                picture.extend(picture_of_site(sites[-1]))
 
-        manner = Manner(attend=attend, until_ms=until_ms, at_stop=at_stop, only=only)
+        manner = Manner(attend=attend, attend_site=sites.append, until_ms=until_ms, at_stop=at_stop, only=only)
         result = SCENARIOS[scenario].run(seed, manner)
     run = run_document(scenario, result, tools.commit())
     document = ReplayDocument(until_ms=until_ms, run=run, state=tuple(picture))

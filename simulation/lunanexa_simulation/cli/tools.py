@@ -12,7 +12,9 @@ import click
 import trio
 
 from lunanexa_apps.codec import encode
+from lunanexa_simulation.real.tools import RealTools
 from lunanexa_simulation.scenarios import SCENARIOS
+from lunanexa_simulation.serving.tools import ServeTools
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,7 +29,7 @@ _HERE: Final = Path(__file__).resolve()
 class Loop(Protocol):
     """Starts a loop on real time; only the composition root may."""
 
-    def __call__(self, function: Callable[[], Awaitable[T]], /) -> T: ...
+    def __call__(self, function: Callable[[], Awaitable[T]], /, *, clock: trio.abc.Clock | None = None) -> T: ...
 
 
 @attrs.frozen
@@ -35,6 +37,10 @@ class Tools:
     """What commands get from the composition root."""
 
     loop: Loop
+    real: Callable[[], RealTools]
+    """Adapters on this machine, which few commands need."""
+    serve: Callable[[], ServeTools]
+    """A real listener and the real time, which one command needs."""
 
     def commit(self) -> str | None:
         """The commit of the checkout that this file stands in, where it stands in one."""

@@ -25,6 +25,7 @@ class Hands(enum.Enum):
     LINK = "link"
     DATA_LINK = "data link"
     NODE_CLOCK = "a node's clock"
+    CALLERS = "callers"
 
 
 @attrs.frozen
@@ -34,10 +35,12 @@ class Kind:
     name: str
     hands: Hands
     befall: Befall
+    since: int
+    """The first drawing that knows it."""
 
 
-def _kinds(hands: Hands, *mishaps: Befall) -> Sequence[Kind]:
-    return [Kind(mishap.__name__.replace("_", " "), hands, mishap) for mishap in mishaps]
+def _kinds(hands: Hands, *mishaps: Befall, since: int = 1) -> Sequence[Kind]:
+    return [Kind(mishap.__name__.replace("_", " "), hands, mishap, since) for mishap in mishaps]
 
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -70,6 +73,14 @@ KINDS: Final[Mapping[str, Kind]] = {
         *_kinds(Hands.LINK, links.nothing_passes, links.packets_are_slow),
         *_kinds(Hands.DATA_LINK, links.data_does_not_pass),
         *_kinds(Hands.NODE_CLOCK, links.nodes_clock_lies),
+        *_kinds(Hands.CONTROLLER, controllers.controllers_machine_goes_silent, since=2),
+        *_kinds(Hands.NODE, nodes.machine_goes_silent, since=2),
+        *_kinds(Hands.LINK, links.packets_are_lost, links.answers_are_lost, links.link_is_narrow, since=2),
+        *_kinds(Hands.DATA_LINK, links.data_link_is_bad, since=2),
+        *_kinds(Hands.CALLERS, links.callers_link_is_bad, since=2),
     )
 }
-"""By name. There is one journal, operator and trust; of the others one each."""
+"""By name, in the order in which a drawing knows them: new ones come at the end, with a drawing of their own. There is
+one journal, operator, trust and place of callers; of the others one each."""
+NEWEST: Final = max(kind.since for kind in KINDS.values())
+"""The drawing that knows all."""

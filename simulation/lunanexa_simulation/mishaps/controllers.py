@@ -3,9 +3,9 @@
 import attrs
 
 from lunanexa_simulation.controller_host import PORT
-from lunanexa_simulation.faults import crash_controller, cut_from_journal
+from lunanexa_simulation.faults import crash_controller, cut_from_journal, lose_controller
 from lunanexa_simulation.mishaps.disks import disk_fails
-from lunanexa_simulation.mishaps.field import Field, a_while
+from lunanexa_simulation.mishaps.field import LONG_MS, Field, a_while
 from lunanexa_simulation.rng import Stream
 
 
@@ -13,6 +13,13 @@ async def controller_dies(field: Field, number: int, draw: Stream) -> None:
     host = field.world.controllers[number]
     crash_controller(field.world, host, keep_unsynced=draw.random() < 0.5)
     await a_while(draw)
+    await field.start_controller(host)
+
+
+async def controllers_machine_goes_silent(field: Field, number: int, draw: Stream) -> None:
+    host = field.world.controllers[number]
+    lose_controller(field.world, host, keep_unsynced=draw.random() < 0.5)
+    await a_while(draw, 4 * LONG_MS)
     await field.start_controller(host)
 
 

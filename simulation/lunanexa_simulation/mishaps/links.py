@@ -1,9 +1,16 @@
 """What may befall the ways between machines, and their clocks."""
 
+from collections.abc import Callable
+from typing import Final
+
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.faults import Way, join, jump_clock, part, run_clock, slow_link
+from lunanexa_simulation.links import Link
 from lunanexa_simulation.mishaps.field import LONG_MS, Field, a_while
 from lunanexa_simulation.rng import Stream
+
+CALLERS: Final = "client"
+"""The host of everybody who asks for answers."""
 
 
 async def nothing_passes(field: Field, number: int, draw: Stream) -> None:
@@ -17,6 +24,54 @@ async def packets_are_slow(field: Field, number: int, draw: Stream) -> None:
     slow_link(field.world, number, (draw.randint(0, 500), draw.randint(500, 2_000)))
     await a_while(draw)
     slow_link(field.world, number, field.world.plan.latency_ms)
+
+
+async def packets_are_lost(field: Field, number: int, draw: Stream) -> None:
+    await _spoilt(field, field.world.nodes[number].name, draw, _loses)
+
+
+async def answers_are_lost(field: Field, number: int, draw: Stream) -> None:
+    """What was asked was heard: who asks again says it twice."""
+    await _spoilt(field, field.world.nodes[number].name, draw, _breaks)
+
+
+async def link_is_narrow(field: Field, number: int, draw: Stream) -> None:
+    await _spoilt(field, field.world.nodes[number].name, draw, _is_narrow)
+
+
+async def data_link_is_bad(field: Field, number: int, draw: Stream) -> None:
+    await _spoilt(field, field.world.nodes[number].data_host, draw, draw.choice((_loses, _breaks, _is_narrow)))
+
+
+async def callers_link_is_bad(field: Field, _: int, draw: Stream) -> None:
+    await _spoilt(field, CALLERS, draw, draw.choice((_loses, _breaks, _is_narrow)))
+
+
+def _loses(link: Link, draw: Stream) -> None:
+    link.spoil(loss_per_mille=draw.randint(20, 400))
+
+
+def _breaks(link: Link, draw: Stream) -> None:
+    link.spoil(breaks_per_mille=draw.randint(100, 700))
+
+
+def _is_narrow(link: Link, draw: Stream) -> None:
+    link.spoil(bytes_s=draw.randint(1_000, 20_000))
+
+
+async def _spoilt(field: Field, host: str, draw: Stream, spoil: Callable[[Link, Stream], None]) -> None:
+    """Between a host and all controllers, for a while; each way as bad as it is."""
+    world = field.world
+    ways = [(host, controller.host) for controller in world.controllers]
+    ways += [(there, here) for here, there in ways]
+    for source, destination in ways:
+        link = world.network.link(source, destination)
+        spoil(link, draw)
+        world.trace(f"the network from {source} to {destination} {', '.join(link.troubles())}")
+    await a_while(draw, 2 * LONG_MS)
+    world.trace(f"between {host} and controllers the network is well again")
+    for source, destination in ways:
+        world.network.link(source, destination).spoil()
 
 
 async def data_does_not_pass(field: Field, number: int, draw: Stream) -> None:

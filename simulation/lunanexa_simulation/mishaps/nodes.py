@@ -39,6 +39,13 @@ async def machine_reboots(field: Field, number: int, draw: Stream) -> None:
     await _numbers_reused(field, number, draw)
 
 
+async def machine_goes_silent(field: Field, number: int, draw: Stream) -> None:
+    """For longer than a lease; perhaps for longer than a kernel keeps a connection on which nothing comes."""
+    reboot_node(field.world, number, keep_unsynced=draw.random() < 0.5)
+    await a_while(draw, 4 * LONG_MS)
+    await field.world.start_agent(number)
+
+
 async def agent_and_engine_die(field: Field, number: int, draw: Stream) -> None:
     """Strangers get the engine's number before the next agent comes."""
     crash_agent(field.world, number)

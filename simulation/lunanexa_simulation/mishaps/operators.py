@@ -41,9 +41,10 @@ async def node_is_revoked(field: Field, number: int, draw: Stream) -> None:
     """Its agent is replaced later, by one with a token. One that has not enrolled in time gets another token: what the
     first one names as the fleet's authority may have been exchanged meanwhile."""
     world, node = field.world, field.world.nodes[number]
-    if not await _told(world, "POST", f"/admin/v1/nodes/{node.name}/revoke", {"reason": "simulated"}):
+    told = await _told(world, "POST", f"/admin/v1/nodes/{node.name}/revoke", {"reason": "simulated"})
+    if told is False:
         return
-    world.trace(f"{node.name}: it is revoked")
+    world.trace(f"{node.name}: it is revoked" if told else f"{node.name}: it may be revoked")
     await a_while(draw)
 
     async def let_in() -> bool:
@@ -65,14 +66,17 @@ async def trust_is_rotated(field: Field, _: int, draw: Stream) -> None:
 
 
 async def _directed(world: World, node: NodeId, directive: Directive) -> bool:
-    return await _told(world, "PUT", f"/admin/v1/nodes/{node}/directive", {"directive": directive.value})
+    return bool(await _told(world, "PUT", f"/admin/v1/nodes/{node}/directive", {"directive": directive.value}))
 
 
-async def _told(world: World, method: str, target: str, body: object, also: tuple[int, ...] = ()) -> bool:
+async def _told(world: World, method: str, target: str, body: object, also: tuple[int, ...] = ()) -> bool | None:
+    """Whether it was done; ``None``: the answer was lost, and nobody knows."""
     world.turn_clients()
     try:
         status, answer = await world.operate(method, target, body)
-    except (HttpUnreachable, HttpBroken):
+    except HttpUnreachable:
         return False
+    except HttpBroken:
+        return None
     world.check("an operator is obeyed, or told to come again", status in (200, 503, *also), answer)
     return status == 200

@@ -2,6 +2,9 @@
 
 Each seed leaves some kinds of mishaps out: what only happens where something else does not would else never happen.
 A mishap draws from a stream of its own, so that to leave one out changes nothing that another says.
+
+What a *drawing* makes of a seed is never changed, for seeds that once failed are kept with theirs: a new kind of
+mishap, or another number, is a new drawing.
 """
 
 from collections.abc import Sequence
@@ -9,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from lunanexa_simulation.mishaps import KINDS, Hands, Kind
+from lunanexa_simulation.mishaps import KINDS, NEWEST, Hands, Kind
 from lunanexa_simulation.rng import Stream
 from lunanexa_simulation.world import WorldPlan
 
@@ -47,16 +50,16 @@ class MixedPlan:
     mishaps: Sequence[Drawn]
 
 
-def draw_plan(draw: Stream) -> MixedPlan:
+def draw_plan(draw: Stream, drawing: int = NEWEST) -> MixedPlan:
     """The plan of a seed, from a stream that nothing else draws from."""
     world = _world(draw)
     faults_ms, pace_ms = draw.randint(*FAULTS_MS), draw.choice(PACES_MS)
-    kinds = [kind for kind in KINDS.values() if _may_be(kind, world) and draw.random() < 0.65]
+    kinds = [kind for kind in KINDS.values() if _may_be(kind, world, drawing) and draw.random() < 0.65]
     mishaps: list[Drawn] = []
     at_ms = draw.randint(FIRST_MS, pace_ms)
     while kinds and at_ms < faults_ms:
         kind = draw.choice(kinds)
-        target = draw.randrange(_count(kind.hands, world))
+        target = draw.randrange(count_of(kind.hands, world))
         mishaps.append(Drawn(number=len(mishaps) + 1, at_ms=at_ms, kind=kind.name, target=target))
         at_ms += draw.randint(FIRST_MS, 2 * pace_ms)
     return MixedPlan(
@@ -85,15 +88,16 @@ def _world(draw: Stream) -> WorldPlan:
     )
 
 
-def _may_be(kind: Kind, world: WorldPlan) -> bool:
-    return world.doors or kind.hands is not Hands.DATA_LINK
+def _may_be(kind: Kind, world: WorldPlan, drawing: int) -> bool:
+    return kind.since <= drawing and (world.doors or kind.hands is not Hands.DATA_LINK)
 
 
-def _count(hands: Hands, world: WorldPlan) -> int:
+def count_of(hands: Hands, world: WorldPlan) -> int:
+    """How many there are of what a mishap may have in its hands."""
     match hands:
         case Hands.CONTROLLER | Hands.CONTROLLER_CLOCK:
             return world.controllers
         case Hands.NODE | Hands.MEMORY | Hands.LINK | Hands.DATA_LINK | Hands.NODE_CLOCK:
             return world.nodes
-        case Hands.JOURNAL | Hands.OPERATOR | Hands.TRUST:
+        case Hands.JOURNAL | Hands.OPERATOR | Hands.TRUST | Hands.CALLERS:
             return 1

@@ -19,6 +19,7 @@ from lunanexa_simulation.scenarios import (
     exclusive,
     failover,
     first_slice,
+    forgery,
     idempotency,
     key_limits,
     leadership,
@@ -31,6 +32,8 @@ from lunanexa_simulation.scenarios import (
     reboot,
     restore,
     revocation,
+    schema_upgrade,
+    strict_routing,
     trust_rotation,
     websocket,
     workloads,
@@ -135,6 +138,11 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             main=restore.main,
         ),
         Scenario(
+            name="schema-upgrade",
+            summary="controllers, then agents of an earlier version are upgraded under streams; no engine restarts",
+            main=schema_upgrade.main,
+        ),
+        Scenario(
             name="drain",
             summary="four nodes drained, cordoned, retired under streams; none is cut, the successor serves first",
             main=drain.main,
@@ -163,6 +171,16 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             name="revocation",
             summary="a node is revoked under streams; nothing of it counts, and a token lets it in again",
             main=revocation.main,
+        ),
+        Scenario(
+            name="forgery",
+            summary="heartbeats and documents forged, repeated, rolled back, under streams; nothing of it counts",
+            main=forgery.main,
+        ),
+        Scenario(
+            name="strict-routing",
+            summary="wrong programs on an engine's port, groups without a leader, declared ones; nobody asks them",
+            main=strict_routing.main,
         ),
         Scenario(
             name="trust-rotation",

@@ -7,24 +7,31 @@ from typing import Any, Final
 
 import attrs
 
-from lunanexa_apps.node.control import ControlChannel, ControlRefusal
-from lunanexa_apps.node.settings import NodeSettings
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.identity.names import node_identity
 from lunanexa_core.ids import ClusterId, StartId
+from lunanexa_core.outcomes import Outcome
+from lunanexa_core.policy import Policy
 from lunanexa_ports.asgi import Receive, Scope, Send
 from lunanexa_ports.http_client import HttpBroken, HttpRequest, HttpUnreachable, TlsPeer
 from lunanexa_simulation.client import Answer, Ending
-from lunanexa_simulation.controller_host import HOST, NODE_PORT
+from lunanexa_simulation.controller_host import HOST
 from lunanexa_simulation.credentials import SimulatedCredentials
 from lunanexa_simulation.faults import Way, crash_engine, join, part
 from lunanexa_simulation.http_client import SimulatedHttpClient
 from lunanexa_simulation.node_host import NodeHost
 from lunanexa_simulation.run import Run
+from lunanexa_simulation.scenarios.hostile import next_heartbeat, says
 from lunanexa_simulation.scenarios.steps import at_rest, receipts_of, served, until_listed
 from lunanexa_simulation.world import DATA_PORT, World, WorldPlan, open_world
 
-PLAN: Final = WorldPlan(nodes=2, engine_arguments=("--ttft-ms", "32", "--itl-ms", "256"))
+ROWS: Final = 30
+FLOOD: Final = 60
+PLAN: Final = WorldPlan(
+    nodes=2,
+    engine_arguments=("--ttft-ms", "32", "--itl-ms", "256"),
+    policy=Policy(node_rows_per_minute=60, node_rows_burst=ROWS),
+)
 STREAMS: Final = 4
 CALLS: Final = 6
 BACK_MS: Final = 40_000
@@ -45,6 +52,7 @@ async def main(run: Run) -> None:
         await _an_old_start(world)
         await _a_shut_door(world)
         await _a_hostile_address(world)
+        await _a_flood(world)
         await _the_lease_lapses(world)
         await served(world, "after all")
         await at_rest(world, "after all")
@@ -118,19 +126,30 @@ async def _a_hostile_address(world: World) -> None:
 
 
 async def _lie(world: World, node: NodeHost) -> bool:
-    """A heartbeat by the node's own key and certificate."""
-    reading = world.kernel.observed.nodes[node.name]
-    control = SimulatedHttpClient(world.network, node.name, credentials=node.own_credentials())
-    controllers = [EngineAddress(world.controller.host, NODE_PORT)]
-    settings = NodeSettings(node=node.name, version="simulated", controllers=controllers, working_directory="/")
-    channel = ControlChannel(control, node.signer, settings)
-    channel.cluster = _cluster(world)
-    lies = [attrs.evolve(report, host=ELSEWHERE.host, port=ELSEWHERE.port) for report in reading.heartbeat.replicas]
-    answer = await channel.heartbeat(
-        attrs.evolve(reading.heartbeat, sequence=reading.sequence + 1, replicas=tuple(lies))
-    )
-    await control.aclose()
-    return not isinstance(answer, ControlRefusal)
+    told = next_heartbeat(world, node)
+    lies = [attrs.evolve(report, host=ELSEWHERE.host, port=ELSEWHERE.port) for report in told.replicas]
+    return await says(world, node, attrs.evolve(told, replicas=tuple(lies))) is None
+
+
+async def _a_flood(world: World) -> None:
+    """A node that reports something else each time, as fast as it is heard, writes no more than its budget, is granted
+    nothing meanwhile, and is let go on with when it has ended."""
+    node, rows = world.nodes[0], len(world.sight.rows)
+    for number in range(FLOOD):
+        told = next_heartbeat(world, node)
+        reports = [attrs.evolve(report, restarts=number) for report in told.replicas]
+        refused = await says(world, node, attrs.evolve(told, replicas=tuple(reports)))
+        own_is_newer = refused is not None and refused.code == Outcome.STALE_GENERATION.value
+        world.check("a flood is answered", refused is None or own_is_newer, refused)
+    written = [row for row in world.sight.rows[rows:] if row.action == "replica.changed"]
+    world.check("and writes no more than its budget", 0 < len(written) <= ROWS + FLOOD // 10, len(written))
+    status, document = await world.operate("GET", "/admin/v1/status")
+    codes = [alert["code"] for alert in document["alerts"]]
+    world.check("the status says so", (status, codes) == (200, ["reports_withheld"]), document["alerts"])
+    world.check("the node is granted nothing", world.routable() == 1, world.routable())
+    await served(world, "by the other node")
+    # The agent's own heartbeats count again once they have come as far as the numbers that the flood took.
+    await world.until("its replica is routable after it", lambda: world.routable() == 2, within_ms=FLOOD * 3_000)
 
 
 async def _the_lease_lapses(world: World) -> None:

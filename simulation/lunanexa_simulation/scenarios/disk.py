@@ -1,6 +1,7 @@
 """Disks that are full, gone, slow or that fail to say what they did, under traffic: the controller's, then a node's.
 Whoever asks meanwhile is told 503 and when to come again, or is served; nobody is told that a key or a model is
-unknown. What was open is settled once when the disk is back, and neither gateway nor node is blamed for it."""
+unknown. What was open is settled once when the disk is back, whoever settles it twice, and neither gateway nor node is
+blamed for it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -8,6 +9,8 @@ from typing import Any, Final
 import attrs
 import trio
 
+from lunanexa_core.admission.settle import given_up
+from lunanexa_core.commands import SettleWorkload
 from lunanexa_core.events import LivenessChanged
 from lunanexa_core.outcomes import Outcome
 from lunanexa_simulation.client import Answer, Ending
@@ -54,6 +57,7 @@ async def main(run: Run) -> None:
         start = world.newest_start()
         for case in CASES:
             await _controllers_disk(world, case)
+        await _settled_twice(world)
         world.check("no engine is started anew for it", world.newest_start() == start, world.newest_start())
         await _nodes_disk(world)
         await served(world, "after all")
@@ -110,6 +114,33 @@ def _check_told(world: World, body: Mapping[str, Any], answer: Answer, when: str
     settlement = receipts[0].settlement
     done = settlement.outcome is None and settlement.usage.output_tokens == TOKENS
     world.check(f"which says what the engine did, {when}", done, settlement)
+
+
+async def _settled_twice(world: World) -> None:
+    """While the disk does not say what it wrote, a workload is settled by two who do not know of each other, in one
+    breath, then by its own gateway, and then again and again: the first one counts."""
+    kernel = world.kernel
+    async with world.streams(1, "settled twice", max_tokens=TOKENS) as streams:
+        (workload,) = kernel.state.open
+        lost = given_up(workload, "gateway_lost", kernel.observed, kernel.now())
+        both = (lost, attrs.evolve(lost, detail="overdue"))
+        world.controller.disk.faults.unknown_outcomes = 1
+        async with trio.open_nursery() as nursery:
+            for settlement in both:
+                nursery.start_soon(kernel.ask, SettleWorkload(settlement), "gateway")
+    ((body, answer),) = streams
+    receipts = receipts_of(world, workload)
+    once = len(receipts) == 1 and receipts[0].settlement in both
+    world.check("what is settled twice has one receipt", once, receipts)
+    told = (answer.ending, answer.error)
+    world.check("who asked is told what it says", told == (Ending.ERROR_FRAME, Outcome.INTERNAL.value), answer)
+    world.check_answer("after the beginning of the engine's answer", body, answer)
+    before = world.kernel.head.sequence
+    for settlement in (lost, attrs.evolve(lost, outcome=None, detail=None)):
+        again = await kernel.ask(SettleWorkload(settlement), "gateway")
+        world.check("whoever settles it again is told of that receipt", again == receipts[0], again)
+    world.check("and nothing is written", world.kernel.head.sequence == before)
+    await at_rest(world, "when it was settled twice")
 
 
 _STORE: Final = (Outcome.STORE_UNAVAILABLE.value, Outcome.RECEIPT_UNAVAILABLE.value)

@@ -1,20 +1,16 @@
 """Callers who repeat themselves while the controller dies and its disk is slow: for one idempotency key nothing runs
 twice, each workload has one receipt, and what was kept is given again to the byte."""
 
-from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
 import trio
 
-from lunanexa_core.binding import frees_key
-from lunanexa_core.events import WorkloadAdmitted
 from lunanexa_core.outcomes import Outcome
-from lunanexa_core.workload import Receipt
 from lunanexa_simulation.client import Answer, Ending
 from lunanexa_simulation.faults import crash_controller
 from lunanexa_simulation.run import Run
-from lunanexa_simulation.scenarios.steps import at_rest, changes, receipt_of, receipts_of, served, until_listed
+from lunanexa_simulation.scenarios.steps import at_rest, check_once_a_key, receipt_of, served, until_listed
 from lunanexa_simulation.world import World, WorldPlan, open_world
 
 PLAN: Final = WorldPlan(engine_slots=3)
@@ -117,17 +113,4 @@ async def _through_kills(world: World) -> None:
         else:
             gone = answer.error == Outcome.IDEMPOTENCY_OUTPUT_GONE.value
             world.check("else it has ended, and its answer was not kept", gone, answer)
-    _check_once(world)
-
-
-def _check_once(world: World) -> None:
-    """Of all workloads of a key at most one has ended in a way that binds the key; the others came before it."""
-    of_key: dict[str, list[Receipt]] = defaultdict(list)
-    for admitted in changes(world, WorkloadAdmitted):
-        if admitted.request.idempotency is not None:
-            receipts = receipts_of(world, admitted.request.workload)
-            world.check("a workload with a key has one receipt", len(receipts) == 1, receipts)
-            of_key[admitted.request.idempotency] += receipts
-    for receipts in of_key.values():
-        binding = [receipt for receipt in receipts if not frees_key(receipt.settlement)]
-        world.check("nothing ran twice for one key", binding in ([], receipts[-1:]), receipts)
+    check_once_a_key(world)

@@ -15,24 +15,26 @@ from lunanexa_core.ids import DeploymentId
 from lunanexa_simulation.client import Client, Ending
 from lunanexa_simulation.controller_host import PORT
 from lunanexa_simulation.http_client import SimulatedHttpClient
-from lunanexa_simulation.mishaps import KINDS, Hands
+from lunanexa_simulation.mishaps import KINDS, NEWEST, Hands
 from lunanexa_simulation.mishaps.field import Field
+from lunanexa_simulation.mishaps.links import CALLERS
 from lunanexa_simulation.mishaps.plan import Drawn, MixedPlan, draw_plan
 from lunanexa_simulation.run import Mishap, Run
 from lunanexa_simulation.scenarios.mixed_traffic import TOKENS, Traffic
-from lunanexa_simulation.scenarios.steps import at_rest, receipts_of, until_listed
+from lunanexa_simulation.scenarios.steps import at_rest, check_once_a_key, receipts_of, until_listed
 from lunanexa_simulation.trace import virtual_ms
 from lunanexa_simulation.world import DEPLOYMENT, World, open_world
 
 LEADS_MS: Final = 30_000
-SETTLED_MS: Final = 30_000
+SETTLED_MS: Final = 60_000
+"""Whoever asks a machine that went silent gives up only then."""
 BACK_MS: Final = 300_000
 """Engines that failed often wait before they are tried again."""
 
 
-async def main(run: Run) -> None:
-    """The scenario."""
-    plan = draw_plan(run.streams.stream("plan"))
+async def main(run: Run, drawing: int = NEWEST) -> None:
+    """The scenario, as a drawing has it."""
+    plan = draw_plan(run.streams.stream("plan"), drawing)
     run.drawn = [Mishap(mishap.number, mishap.told) for mishap in plan.mishaps]
     async with open_world(run, plan.world) as world:
         await world.start()
@@ -48,6 +50,7 @@ async def main(run: Run) -> None:
             nursery.cancel_scope.cancel("enough was asked")
         await _recovered(world, plan)
         traffic.look_back()
+        check_once_a_key(world)
         await world.stop()
 
 
@@ -58,7 +61,7 @@ async def _clients(world: World, count: int) -> list[Client]:
 
 
 def _client(world: World, name: str) -> Client:
-    http = SimulatedHttpClient(world.network, "client")
+    http = SimulatedHttpClient(world.network, CALLERS)
     return Client(
         http, host=world.controller.host, port=PORT, api_key=world.secrets.api_key, trace=world.run.trace, name=name
     )

@@ -10,6 +10,7 @@ import trio
 
 from lunanexa_core.outcomes import Outcome
 from lunanexa_simulation.client import Answer, Client, Ending
+from lunanexa_simulation.honesty import broken_promise, word_of
 from lunanexa_simulation.rng import Stream
 from lunanexa_simulation.world import World
 
@@ -17,28 +18,6 @@ TOKENS: Final = 8
 SLOW_MS: Final = 1_500
 PAUSE_MS: Final = 1_200
 """Between two calls of one caller, at most."""
-REFUSALS: Final[Mapping[str, int]] = {
-    outcome.value: outcome.row.http_status
-    for outcome in (
-        Outcome.STARTING,
-        Outcome.NO_CAPACITY,
-        Outcome.NO_PLACEMENT,
-        Outcome.NOT_LEADER,
-        Outcome.STORE_UNAVAILABLE,
-        Outcome.RECEIPT_UNAVAILABLE,
-        Outcome.RATE_LIMITED,
-        Outcome.QUEUE_FULL,
-        Outcome.DEADLINE_UNREACHABLE,
-        Outcome.ENGINE_FAILED,
-        Outcome.DEADLINE_EXCEEDED,
-    )
-}
-"""All that a caller may be told who asks for the right thing with the right key."""
-AGAIN: Final[Mapping[str, int]] = {
-    outcome.value: outcome.row.http_status
-    for outcome in (Outcome.WORKLOAD_ACTIVE, Outcome.IDEMPOTENCY_OUTPUT_GONE, Outcome.RETENTION_UNAVAILABLE)
-}
-"""And what one may be told who repeats themselves."""
 
 
 @attrs.define
@@ -82,37 +61,20 @@ class Traffic:
             headers["x-lunanexa-retain-ms"] = "600000"
         for _ in range(draw.randint(2, 6)):
             answer = await client.chat(body, deadline_ms=30_000, headers=headers)
-            self._note(body, answer, AGAIN)
+            self._note(body, answer, again=True)
             if answer.ending is Ending.WHOLE and not answer.replayed and draw.random() < 0.7:
                 return
             await trio.sleep(draw.randint(50, 1_000) / 1_000)
             client.turn_to(self._host(draw))
 
-    def _note(self, body: Mapping[str, Any], answer: Answer, also: Mapping[str, int] | None = None) -> None:
-        self.world.run.happened[_word(answer)] += 1
-        fault = self._fault(body, answer, {**REFUSALS, **(also or {})})
-        if fault is not None:
-            self.world.check(fault, holds=False, told=answer)
+    def _note(self, body: Mapping[str, Any], answer: Answer, *, again: bool = False) -> None:
+        self.world.run.happened[word_of(answer)] += 1
+        # There are thousands of answers: of those that hold nothing is noted.
+        broken = broken_promise(self.world.oracle, body, answer, again=again)
+        if broken is not None:
+            self.world.check(broken, holds=False, told=answer)
         if answer.ending is Ending.WHOLE:
             self.whole.append(answer)
-
-    def _fault(self, body: Mapping[str, Any], answer: Answer, honest: Mapping[str, int]) -> str | None:
-        """The promise that an answer breaks. There are thousands of answers: of those that hold nothing is noted."""
-        if self.world.oracle.fault(body, answer) is not None:
-            return "what came is the engine's answer or its beginning"
-        match answer.ending:
-            case Ending.REFUSED:
-                status = honest.get(answer.error or "")
-                if answer.status != status:
-                    return "a refusal is one that may be told"
-                if answer.retry_after_s is None and status in (429, 503):
-                    return "a refusal says when to come again"
-            case Ending.ERROR_FRAME:
-                if answer.error not in honest:
-                    return "an error frame is one that may be told"
-            case Ending.WHOLE | Ending.CUT | Ending.UNREACHABLE:
-                pass
-        return None
 
     def look_back(self) -> None:
         """What was acknowledged is booked, once."""
@@ -122,8 +84,3 @@ class Traffic:
         wrong = [answer for answer in self.whole if (told[answer.workload], outcomes.get(answer.workload)) != (1, None)]
         self.world.check("what was acknowledged is booked, once", not wrong, wrong)
         self.world.check("every answer was honest", holds=True)
-
-
-def _word(answer: Answer) -> str:
-    told = f" {answer.error}" if answer.error else " again" if answer.replayed else ""
-    return f"answer {answer.ending.value.replace('_', ' ')}{told}"

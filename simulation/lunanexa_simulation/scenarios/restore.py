@@ -1,26 +1,37 @@
-"""Four nodes, and a controller whose store is set back to what it was before the last changes. It notices, serves
-nothing and leaves everything as it runs; after the go the nodes obey again, and nothing ran twice."""
+"""Four nodes, and a controller whose store is set back to what it was before the last changes, with or without the file
+in which it keeps how far it has seen it. It notices, by itself or because nodes show it documents that it does not
+know; it serves nothing and leaves everything as it runs; after the go the nodes obey again, and nothing ran twice. A
+node that only says to have such a document stops nobody."""
 
 from typing import Any, Final
 
 import attrs
 import trio
 
+from lunanexa_apps.codec import decode, encode
+from lunanexa_apps.installation import KNOWN_HEAD
+from lunanexa_apps.node.control import ControlRefusal
 from lunanexa_core.events import RecoveryBegan, StoreRebased
 from lunanexa_core.ids import AssignmentId, StartId
 from lunanexa_core.journal import Head, Row
 from lunanexa_core.outcomes import Outcome
 from lunanexa_core.recovery_reasons import RecoveryCause
+from lunanexa_core.southbound.documents import DesiredState, DocumentSeen, SignedDocument
 from lunanexa_simulation.client import Ending
 from lunanexa_simulation.faults import crash_controller
 from lunanexa_simulation.journal import JournalState
+from lunanexa_simulation.node_host import NodeHost
+from lunanexa_simulation.node_store import NodeStoreState
 from lunanexa_simulation.run import Run
+from lunanexa_simulation.scenarios.hostile import next_heartbeat, says, speaking_as
 from lunanexa_simulation.scenarios.steps import changes, served, until_listed
+from lunanexa_simulation.snapshots import SnapshotFiles
 from lunanexa_simulation.world import World, WorldPlan, open_world
 
 PLAN: Final = WorldPlan(nodes=4)
 LEFT_MS: Final = 3 * PLAN.policy.node_lease_ms
 """So long nobody says go."""
+NOTICED_MS: Final = 5_000
 
 
 @attrs.frozen
@@ -38,6 +49,7 @@ async def main(run: Run) -> None:
         await world.deploy(replicas=3)
         await world.until("three replicas are routable", lambda: world.routable() == 3, within_ms=60_000)
         await served(world, "before the copy")
+        await _a_claim_alone(world)
         copy = _copied(world)
         await world.deploy(replicas=4, slots=world.plan.engine_slots + 1)
         await world.until("four newer replicas are routable", lambda: _newer(world, 4), within_ms=120_000)
@@ -45,8 +57,10 @@ async def main(run: Run) -> None:
         crash_controller(world)
         _set_back(world, copy)
         await world.dither("controller start", 2_000)
+        cause = _known_to(world)
         await world.start_controller()
-        await _nothing_happens(world)
+        await world.until("it is noticed", lambda: world.kernel.state.recovery is not None, within_ms=NOTICED_MS)
+        await _nothing_happens(world, cause)
         await _go(world)
         await until_listed(world, "after the go")
         await world.until("three replicas as of the copy", lambda: _as_copied(world), within_ms=120_000)
@@ -86,12 +100,57 @@ def _running(world: World) -> set[tuple[AssignmentId, StartId]]:
     return {one for node in world.nodes for one in node.running()}
 
 
-async def _nothing_happens(world: World) -> None:
+def _known_to(world: World) -> RecoveryCause:
+    """Who can tell that the store was set back: its controller, or nodes alone."""
+    if world.run.streams.stream("known").random() < 0.5:
+        return RecoveryCause.ROWS_MISSING
+    world.trace("and so is the rest of the controller's folder")
+    del world.controller.folder.files[KNOWN_HEAD]
+    world.controller.disk.state(SnapshotFiles).files.clear()
+    return RecoveryCause.NODE_AHEAD
+
+
+async def _a_claim_alone(world: World) -> None:
+    """A node says by its own key that it follows what nobody gave it, and shows documents that the cluster did not
+    sign for it, and then the one that it has."""
+    node, told = world.nodes[0], next_heartbeat(world, world.nodes[0])
+    own, others = _document(node), _document(world.nodes[1])
+    desired = decode(DesiredState, own.payload)
+    for epoch, generation in ((desired.epoch + 1, 0), (0, desired.generation + 1), (desired.epoch + 7, 1 << 10)):
+        lie = attrs.evolve(told, epoch=max(told.epoch, epoch), generation=max(told.generation, generation))
+        refused = await says(world, node, lie)
+        world.check("a claim alone is refused", refused is not None and refused.wants_document, refused)
+        payload = encode(attrs.evolve(desired, epoch=lie.epoch, generation=lie.generation))
+        forged = node.signer.sign(payload)
+        async with speaking_as(world, node) as channel:
+            for document in (
+                forged,
+                attrs.evolve(forged, key_id=own.key_id),
+                attrs.evolve(own, payload=payload),
+                others,
+            ):
+                answer = await channel.show(document)
+                seen = not isinstance(answer, ControlRefusal) or not answer.wants_document
+                world.check("and so is a document that is not the cluster's to it", not seen, answer)
+            answer = await channel.show(own)
+            world.check("its own is seen", answer == DocumentSeen(epoch=desired.epoch, generation=desired.generation))
+        refused = await says(world, node, lie)
+        world.check("and makes no claim true", refused is not None and refused.wants_document, refused)
+    world.check("no recovery is begun", world.kernel.state.recovery is None, world.kernel.state.recovery)
+    await served(world, "in spite of a claim")
+
+
+def _document(node: NodeHost) -> SignedDocument:
+    """What it follows, as its disk has it."""
+    return decode(SignedDocument, node.disk.state(NodeStoreState).facts["document"])
+
+
+async def _nothing_happens(world: World, cause: RecoveryCause) -> None:
     """Reconciliation, janitor and nodes leave all as it is, for longer than any lease."""
     running = _running(world)
     reasons = world.kernel.state.recovery or ()
     causes = [reason.cause for reason in reasons]
-    world.check("it is noticed at once", causes == [RecoveryCause.ROWS_MISSING], reasons)
+    world.check("by who can tell", causes == [cause], reasons)
     heads = world.kernel.head.sequence
     await trio.sleep(LEFT_MS / 1_000)
     world.check("every engine runs as it did", _running(world) == running, _running(world))

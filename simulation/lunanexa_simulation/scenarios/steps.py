@@ -1,5 +1,6 @@
 """Steps that scenarios share."""
 
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
@@ -7,7 +8,9 @@ from typing import Final, TypeVar
 import trio
 
 from lunanexa_apps.controller.rows import from_row
-from lunanexa_core.events import KIND_OF_TYPE
+from lunanexa_core.binding import frees_key
+from lunanexa_core.events import KIND_OF_TYPE, WorkloadAdmitted
+from lunanexa_core.outcomes import Outcome
 from lunanexa_core.workload import Receipt
 from lunanexa_simulation.client import Ending
 from lunanexa_simulation.world import MODEL_ALIAS, TOKENS, World
@@ -17,6 +20,8 @@ SERVED: Final = 3
 """Calls that one look at the service makes."""
 PAUSE_S: Final = 2.0
 """Between two calls of who calls all the while."""
+NOBODY: Final = (Outcome.STARTING.value, Outcome.NO_CAPACITY.value)
+"""What is told where nobody can serve now."""
 
 
 async def until_listed(world: World, when: str) -> None:
@@ -65,6 +70,19 @@ def changes(world: World, kind: type[T]) -> list[T]:
     return [event for event in found if isinstance(event, kind)]
 
 
+def check_once_a_key(world: World) -> None:
+    """Of all workloads of an idempotency key at most one has ended in a way that binds the key; the others came before
+    it."""
+    of_key: dict[str, list[Receipt]] = defaultdict(list)
+    told = {receipt.workload: receipt for receipt in world.receipts}
+    for admitted in changes(world, WorkloadAdmitted):
+        if admitted.request.idempotency is not None:
+            of_key[admitted.request.idempotency].append(told[admitted.request.workload])
+    binding = {key: [one for one in receipts if not frees_key(one.settlement)] for key, receipts in of_key.items()}
+    twice = [receipts for key, receipts in of_key.items() if binding[key] not in ([], receipts[-1:])]
+    world.check("nothing ran twice for one key", not twice, twice)
+
+
 async def at_rest(world: World, when: str) -> None:
     """Whatever was asked is settled soon, and nothing is held any more."""
     await world.until(f"everything is settled {when}", lambda: not world.kernel.state.open, within_ms=5_000)
@@ -98,3 +116,28 @@ async def calling(world: World, when: str) -> AsyncIterator[None]:
         nursery.start_soon(call)
         yield
         over.set()
+
+
+@asynccontextmanager
+async def refused_calls(world: World, when: str) -> AsyncIterator[None]:
+    """Somebody calls all the while; who is not served is told so."""
+    over, refused = trio.Event(), 0
+
+    async def call() -> None:
+        nonlocal refused
+        while not over.is_set():
+            body = world.prompt(when, max_tokens=4)
+            answer = await world.client.chat(body)
+            if answer.ending is Ending.WHOLE:
+                world.check_answer(f"an answer is the engine's {when}", body, answer)
+            else:
+                told = (answer.status, answer.error in NOBODY, answer.retry_after_s is not None)
+                world.check(f"a refusal is honest {when}", told == (503, True, True), answer)
+                refused += 1
+            await trio.sleep(PAUSE_S)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        yield
+        over.set()
+    world.check(f"some are refused {when}", refused > 0)

@@ -9,11 +9,12 @@ import attrs
 import structlog
 
 from lunanexa_apps.codec import CodecError, decode, encode
-from lunanexa_apps.node.settings import NodePorts
+from lunanexa_apps.node.settings import LocalPorts
 from lunanexa_core.ids import ClusterId, NodeId
-from lunanexa_core.southbound.bundle import Bundle, BundleRefusal, TakenBundle, check_bundle, in_force
+from lunanexa_core.southbound.bundle import Blob, Bundle, BundleRefusal, TakenBundle, check_bundle, in_force
 from lunanexa_core.southbound.documents import DesiredState, SignedDocument
 from lunanexa_core.southbound.outbox import RefusedBundle
+from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.inbox import Inbox
 
 _FACT: Final = "bundle"
@@ -43,7 +44,7 @@ class _Offer:
 class Bundles:
     """Of one agent process. ``authority``: the raw Ed25519 public key, hex, of who signs bundles."""
 
-    def __init__(self, ports: NodePorts, inbox: Inbox, node: NodeId, authority: str) -> None:
+    def __init__(self, ports: LocalPorts, inbox: Inbox, node: NodeId, authority: str) -> None:
         self._ports = ports
         self._inbox = inbox
         self._node = node
@@ -60,6 +61,11 @@ class Bundles:
     @property
     def cluster(self) -> ClusterId | None:
         return None if self._current is None else self._current.bundle.cluster
+
+    @property
+    def bundle(self) -> Bundle | None:
+        """The one in force."""
+        return None if self._current is None else self._current.bundle
 
     @property
     def digest(self) -> str | None:
@@ -152,12 +158,20 @@ class Bundles:
         if refusal is not None and self._ports.clock.now().mono_ms < again_at_ms:
             return refusal
         for blob in offer.bundle.blobs:
-            refusal = await self._inbox.take_blob(offer.name, blob)
+            refusal = await self._take_blob(offer.name, blob)
             if refusal is not None:
                 again_at_ms = self._ports.clock.now().mono_ms + BLOBS_AGAIN_MS
                 self._wrong_blobs[offer.digest] = (refusal, again_at_ms)
                 return refusal
         return None
+
+    async def _take_blob(self, name: str, blob: Blob) -> BundleRefusal | None:
+        try:
+            return await self._inbox.take_blob(name, blob)
+        except PortUnavailable as error:
+            # Gigabytes may have been copied in vain: not again at once, and whoever reads the outbox learns of it.
+            _log.error("blob_not_placed", name=name, reason=str(error))
+            return BundleRefusal.BLOB_UNPLACED
 
     async def _raise(self, generation: int) -> None:
         await self._inbox.raise_floor(generation)

@@ -8,7 +8,7 @@ import structlog
 from lunanexa_apps.codec import encode
 from lunanexa_apps.node.air_gap.bundles import Bundles, worst_of
 from lunanexa_apps.node.replicas import Replicas
-from lunanexa_apps.node.settings import NodePorts, NodeSettings
+from lunanexa_apps.node.settings import LocalPorts, NodeSettings
 from lunanexa_core.ids import BootId
 from lunanexa_core.southbound.heartbeat import EngineReadings, Heartbeat
 from lunanexa_core.southbound.outbox import OutboxReport, SignedReport
@@ -25,7 +25,7 @@ class Outbox:
     """Of one agent process."""
 
     def __init__(
-        self, ports: NodePorts, settings: NodeSettings, inbox: Inbox, bundles: Bundles, replicas: Replicas
+        self, ports: LocalPorts, settings: NodeSettings, inbox: Inbox, bundles: Bundles, replicas: Replicas
     ) -> None:
         self._ports = ports
         self._settings = settings

@@ -1,20 +1,21 @@
 """The agent of a node without a network, as a service. It asks nobody and tells nobody: it looks into its inbox, makes
 the bundle in force true with engines on this machine, and writes reports into its outbox."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
 import structlog
 import trio
 
+from lunanexa_apps.node.air_gap.blobs import BlobKeeper
 from lunanexa_apps.node.air_gap.bundles import Bundles
 from lunanexa_apps.node.air_gap.outbox import Outbox
 from lunanexa_apps.node.lease import LeaseKeeper
 from lunanexa_apps.node.pulse import Pulse
 from lunanexa_apps.node.recovery import recover_replicas
 from lunanexa_apps.node.replicas import Replicas
-from lunanexa_apps.node.settings import NodePorts, NodeSettings, Shutdown
+from lunanexa_apps.node.settings import LocalPorts, NodeSettings, Shutdown
 from lunanexa_core.southbound.heartbeat import ReplicaReport
 from lunanexa_ports.errors import PortError
 from lunanexa_ports.inbox import Inbox
@@ -35,7 +36,7 @@ class AirGappedAgent:
 
 
 async def run_air_gapped_agent(
-    ports: NodePorts,
+    ports: LocalPorts,
     settings: NodeSettings,
     inbox: Inbox,
     authority: str,
@@ -45,7 +46,7 @@ async def run_air_gapped_agent(
 ) -> None:
     """Follows the bundles that ``authority`` (raw Ed25519 public key, hex) has signed until ``shutdown`` is asked for;
     then stops its engines, reports a last time and returns. Cancelled, it leaves engines running: the next agent finds
-    them. Of ``ports`` it uses neither ``control`` nor ``credentials``.
+    them.
 
     Started once what an earlier agent left is recovered. Raises ``PortFault`` and ``PortUnavailable`` where store or
     counter can't be used at the start; later it tries again."""
@@ -57,8 +58,14 @@ async def run_air_gapped_agent(
     recovered = await recover_replicas(ports)
     _follow(bundles, replicas)
     outbox = Outbox(ports, settings, inbox, bundles, replicas)
+
+    async def look() -> None:
+        if await bundles.look():
+            _follow(bundles, replicas)
+
+    steps = {"look": look, "sweep": BlobKeeper(inbox, bundles, replicas).sweep, "report": outbox.say}
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_rounds, settings, bundles, replicas, outbox, changed)
+        nursery.start_soon(_rounds, settings, replicas, steps, changed)
         task_status.started(AirGappedAgent(bundles=bundles, replicas=replicas))
         await replicas.run(recovered)
         nursery.cancel_scope.cancel("the engines are stopped")
@@ -67,20 +74,22 @@ async def run_air_gapped_agent(
     _log.info("agent_stopped")
 
 
-async def _rounds(settings: NodeSettings, bundles: Bundles, replicas: Replicas, outbox: Outbox, changed: Pulse) -> None:
-    """Runs for ever. What people brought is seen within a heartbeat's interval."""
+async def _rounds(
+    settings: NodeSettings, replicas: Replicas, steps: Mapping[str, Callable[[], Awaitable[None]]], changed: Pulse
+) -> None:
+    """Runs for ever. What people brought is seen within a heartbeat's interval. A step that fails keeps no other from
+    its turn: a node whose disk is full must say so."""
     await replicas.wait_looked()
-    problem: str | None = None
+    problems: dict[str, str] = {}
     while True:
-        try:
-            if await bundles.look():
-                _follow(bundles, replicas)
-            await outbox.say()
-            problem = None
-        except PortError as error:
-            if str(error) != problem:
-                _log.error("round_failed", reason=str(error))
-            problem = str(error)
+        for name, step in steps.items():
+            try:
+                await step()
+                problems.pop(name, None)
+            except PortError as error:
+                if problems.get(name) != str(error):
+                    _log.error("round_failed", step=name, reason=str(error))
+                problems[name] = str(error)
         with trio.move_on_after(settings.heartbeat_ms / 1_000):
             await changed.wait()
 

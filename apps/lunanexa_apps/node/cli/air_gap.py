@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 
 from lunanexa_apps.cli.options import JSON, output_option
-from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, fail
+from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, fail, printable
 from lunanexa_apps.codec import CodecError, decode, encode, unstructure
 from lunanexa_apps.node.air_gap.compose import NotComposed, WrittenDocument, compose
 from lunanexa_apps.node.air_gap.identity import become_air_gapped
@@ -59,7 +59,7 @@ def init_command(tools: NodeTools, data_dir: str, air_gapped: bool, node: str, o
 
 
 async def _become(tools: NodeTools, data_dir: str, node: NodeId) -> str:
-    async with tools.open_ports(data_dir) as ports:
+    async with tools.open_local(data_dir) as ports:
         await become_air_gapped(ports.store, node)
         return ports.signer.public_key
 
@@ -130,7 +130,10 @@ def _bundle_before(tools: NodeTools, folder: str, signer: Signer) -> Bundle:
         fail(f"--after: {folder} holds no bundle", exit_code=EXIT_CONFIG)
     if not tools.media.verifier.verify(document, {signer.key_id: signer.public_key}):
         fail(f"--after: {folder} is not signed by --key", exit_code=EXIT_CONFIG)
-    return decode(Bundle, document.payload)
+    try:
+        return decode(Bundle, document.payload)
+    except CodecError as error:
+        fail(f"--after: {folder} can't be read by this version ({error})", exit_code=EXIT_CONFIG)
 
 
 def _described(tools: NodeTools, paths: tuple[str, ...]) -> dict[str, tuple[str, Blob]]:
@@ -173,22 +176,33 @@ def read_outbox_command(tools: NodeTools, outbox: str, fingerprint: str, output:
 
 def _show(read: Sequence[ReadReport], newest: OutboxReport | None, problems: list[ReadReport]) -> None:
     for one in problems:
-        click.echo(f"problem      {one.name} {one.problem}")
+        _line("problem", f"{one.name} {one.problem}")
     if newest is None:
         click.echo("there is no report")
         return
-    at = datetime.fromtimestamp(newest.wall_ms // 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    click.echo(f"node         {newest.node} of cluster {newest.cluster or 'none yet'}")
-    click.echo(f"report       {newest.number}, {at} by the node's clock; {len(read) - len(problems)} here are its own")
-    click.echo(
-        f"in force     {'nothing yet' if newest.bundle is None else f'generation {newest.heartbeat.generation}'}"
-    )
+    _line("node", f"{newest.node} of cluster {newest.cluster or 'none yet'}")
+    own = len(read) - len(problems)
+    _line("report", f"{newest.number}, {_time(newest.wall_ms)} by the node's clock; {own} here are its own")
+    _line("in force", "nothing yet" if newest.bundle is None else f"generation {newest.heartbeat.generation}")
     for bundle in newest.refused:
-        click.echo(f"refused      bundle {bundle.name}: {bundle.refusal}")
+        _line("refused", f"bundle {bundle.name}: {bundle.refusal}")
     for refused in newest.heartbeat.refused:
-        click.echo(f"refused      {refused.assignment}: {refused.refusal}")
+        _line("refused", f"{refused.assignment}: {refused.refusal}")
     for replica in newest.heartbeat.replicas:
         where = "" if replica.port is None else f" at {replica.host}:{replica.port}"
-        click.echo(f"replica      {replica.assignment}: {replica.state.value}{where}, {replica.restarts} restarts")
+        _line("replica", f"{replica.assignment}: {replica.state.value}{where}, {replica.restarts} restarts")
     for waiting in newest.heartbeat.unstarted:
-        click.echo(f"replica      {waiting.assignment}: {waiting.state.value}")
+        _line("replica", f"{waiting.assignment}: {waiting.state.value}")
+
+
+def _line(title: str, text: str) -> None:
+    # Words of a medium, and of a node that may be anybody's by now: they command no terminal, and make no line.
+    shown = printable(text).replace("\n", " ")
+    click.echo(f"{title:<13}{shown}")
+
+
+def _time(wall_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(wall_ms // 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return f"{wall_ms} ms"

@@ -7,17 +7,22 @@ import click
 
 from lunanexa_apps.cli.options import JSON, output_option
 from lunanexa_apps.cli.tools import EXIT_CONFIG
+from lunanexa_apps.node.air_gap.identity import AIR_GAP
+from lunanexa_apps.node.air_gap.places import look_at_places
 from lunanexa_apps.node.check_config import check_config
 from lunanexa_apps.node.cli.options import (
+    air_gapped_option,
     controller_option,
     data_address_option,
     data_dir_option,
     data_listen_option,
+    media_options,
     policy_option,
     token_file_option,
     told_by,
 )
 from lunanexa_apps.node.cli.tools import NodeTools
+from lunanexa_apps.node.cli.whom import AUTHORITY_TOO, WHICH_OF_BOTH, check_whom
 from lunanexa_apps.node.doctor import examine
 from lunanexa_apps.node.findings import Finding, any_problem, document_of, problem
 from lunanexa_apps.node.plan import Told
@@ -34,6 +39,8 @@ from lunanexa_ports.errors import PortError
 @data_address_option
 @data_listen_option
 @policy_option
+@air_gapped_option
+@media_options
 @output_option
 @click.pass_obj
 def check_config_command(
@@ -44,6 +51,9 @@ def check_config_command(
     data_address: HostPort | str | None,
     data_listen: HostPort | str | None,
     policy_file: str | None,
+    air_gapped: bool,
+    inbox: str | None,
+    outbox: str | None,
     output: str,
 ) -> None:
     """Check settings, files, rights, addresses and ports for `run` with the same options.
@@ -52,15 +62,24 @@ def check_config_command(
     """
     told = told_by(controllers, None, data_address, data_listen)
     file = None if token_file is None else tools.token_file(token_file)
-    findings = [*_looked(tools, lambda: _check(tools, data_dir, told, file)), _policy(tools, policy_file)]
+    check_whom(told if file is None else None, air_gapped=air_gapped, inbox=inbox, outbox=outbox)
+    findings = _looked(tools, lambda: _check(tools, data_dir, told, file, air_gapped=air_gapped))
+    findings += _policy(tools, policy_file, inbox, outbox, air_gapped=air_gapped)
     _show(findings, output)
     raise SystemExit(EXIT_CONFIG if any_problem(findings) else 0)
 
 
-async def _check(tools: NodeTools, data_dir: str, told: Told, file: TokenFile | None) -> list[Finding]:
+async def _check(
+    tools: NodeTools, data_dir: str, told: Told, file: TokenFile | None, *, air_gapped: bool
+) -> list[Finding]:
     async with tools.look(data_dir) as (folder, _):
         return await check_config(
-            folder, told, file, address_towards=tools.address_towards, why_not_listen=tools.why_not_listen
+            folder,
+            told,
+            file,
+            air_gapped=air_gapped,
+            address_towards=tools.address_towards,
+            why_not_listen=tools.why_not_listen,
         )
 
 
@@ -69,6 +88,7 @@ async def _check(tools: NodeTools, data_dir: str, told: Told, file: TokenFile | 
 @controller_option(required=False)
 @data_listen_option
 @policy_option
+@media_options
 @output_option
 @click.pass_obj
 def doctor_command(
@@ -77,6 +97,8 @@ def doctor_command(
     controllers: tuple[EngineAddress, ...],
     data_listen: HostPort | str | None,
     policy_file: str | None,
+    inbox: str | None,
+    outbox: str | None,
     output: str,
 ) -> None:
     """Look at all that this node needs, one step after another, and tell why what is not well isn't.
@@ -84,7 +106,9 @@ def doctor_command(
     May be asked while the agent runs. Exit status 1: there is a problem.
     """
     told = told_by(controllers, None, None, data_listen)
-    findings = [*_looked(tools, lambda: _examine(tools, data_dir, told)), _policy(tools, policy_file)]
+    findings = _looked(tools, lambda: _examine(tools, data_dir, told))
+    air_gapped = any(one.step == AIR_GAP for one in findings)
+    findings += _policy(tools, policy_file, inbox, outbox, air_gapped=air_gapped)
     _show(findings, output)
     raise SystemExit(1 if any_problem(findings) else 0)
 
@@ -101,11 +125,18 @@ def _looked(tools: NodeTools, look: Callable[[], Awaitable[list[Finding]]]) -> l
         return [problem("data directory", str(error), "mend what it names; the other steps need it")]
 
 
-def _policy(tools: NodeTools, path: str | None) -> Finding:
+def _policy(
+    tools: NodeTools, path: str | None, inbox: str | None, outbox: str | None, *, air_gapped: bool
+) -> list[Finding]:
     try:
-        return tools.read_policy(path).describe()
+        policy = tools.read_policy(path)
     except PortError as error:
-        return problem("policy", str(error), "mend what it names; the agent does not start with it")
+        return [problem("policy", str(error), "mend what it names; the agent does not start with it")]
+    if air_gapped:
+        return [*look_at_places(policy, inbox, outbox, tools.places), policy.describe()]
+    if policy.rules.authority is not None:
+        return [problem("policy", f"{policy.place}: {AUTHORITY_TOO}", WHICH_OF_BOTH)]
+    return [policy.describe()]
 
 
 def _show(findings: Sequence[Finding], output: str) -> None:

@@ -30,6 +30,9 @@ from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_ports.errors import PortError, PortUnavailable
 from lunanexa_ports.private_files import LockHeld
 
+WAIT_MS = 30_000
+"""So long at most the command waits where the controller says when to ask again."""
+
 
 @click.command("enroll", short_help="Make this machine a node, by a token.")
 @data_dir_option
@@ -87,7 +90,7 @@ async def _enrol(
         trust = Trust(ports.store, ports.verifier, ports.credentials, plan.node)
         await trust.load()
         control = ControlChannel(ports.control, ports.signer, settings)
-        answer = await Enroller(ports, settings, trust, control).enrol(admission)
+        answer = await Enroller(ports, settings, trust, control).enrol_in_time(admission, WAIT_MS)
         if not isinstance(answer, Admitted):
             return answer
         admission.used()

@@ -8,12 +8,11 @@ import click
 from lunanexa_apps.cli.tools import EXIT_CONFIG, fail
 from lunanexa_apps.node.cli.tools import NodeTools
 from lunanexa_apps.node.plan import DATA_PORT, Told
-from lunanexa_apps.node.policy_file import DEFAULT_PLACE
+from lunanexa_apps.node.policy_file import DEFAULT_PLACE, OwnersPolicy
 from lunanexa_apps.node.token_file import TokenFile
 from lunanexa_apps.setting_kinds import Address, HostPort, NotOfThisKind
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.identity.token import EnrolmentToken
-from lunanexa_core.nodes.policy import NodePolicy
 from lunanexa_core.southbound.controllers import parse_controller_url
 from lunanexa_ports.errors import PortError, PortFault
 
@@ -80,6 +79,17 @@ def policy_option(function: F) -> F:
     return click.option("--policy", "policy_file", metavar="FILE", help=text)(function)
 
 
+def media_options(function: F) -> F:
+    inbox = click.option("--inbox", metavar="DIR", help="Of an air-gapped node: where bundles are brought.")
+    outbox = click.option("--outbox", metavar="DIR", help="Of an air-gapped node: where reports are fetched.")
+    return inbox(outbox(function))
+
+
+def air_gapped_option(function: F) -> F:
+    text = "Follow the bundles in --inbox and no controller; see `init`."
+    return click.option("--air-gapped", is_flag=True, help=text)(function)
+
+
 def data_address_option(function: F) -> F:
     text = (
         "Where gateways shall reach this node's data listener, or none: engines are then reached by a controller on"
@@ -135,10 +145,10 @@ def read_token(tools: NodeTools, path: str | None, *, required: bool) -> tuple[T
     return file, token
 
 
-def read_policy(tools: NodeTools, path: str | None) -> NodePolicy:
+def read_policy(tools: NodeTools, path: str | None) -> OwnersPolicy:
     """The owner's rules; ends the program for a file that can't be gone by."""
     try:
-        return tools.read_policy(path).rules
+        return tools.read_policy(path)
     except PortError as error:
         fail(f"--policy: {error}", exit_code=EXIT_CONFIG)
 

@@ -10,11 +10,13 @@ from lunanexa_apps.codec import unstructure
 from lunanexa_apps.daemon import leaves
 from lunanexa_apps.node.air_gap.identity import refuse_air_gapped
 from lunanexa_apps.node.cli.options import (
+    air_gapped_option,
     controller_option,
     data_address_option,
     data_dir_option,
     data_listen_option,
     logging_options,
+    media_options,
     policy_option,
     read_policy,
     read_token,
@@ -42,9 +44,8 @@ ROUND_S = 120
 @data_address_option
 @data_listen_option
 @policy_option
-@click.option("--air-gapped", is_flag=True, help="Follow the bundles in --inbox and no controller; see `init`.")
-@click.option("--inbox", metavar="DIR", help="Of --air-gapped: where bundles are brought.")
-@click.option("--outbox", metavar="DIR", help="Of --air-gapped: where reports are fetched.")
+@air_gapped_option
+@media_options
 @click.option("--once", is_flag=True, help="One round: report, take the newest document, make it true, go.")
 @click.option(
     "--timeout", "limit_s", type=click.IntRange(1), default=ROUND_S, metavar="S", help=f"Of --once: default {ROUND_S}."
@@ -91,7 +92,7 @@ def command(
         data_dir=data_dir,
         told=told,
         token_file=file,
-        policy=read_policy(tools, policy_file),
+        policy=read_policy(tools, policy_file).rules,
         heartbeat_ms=heartbeat_ms,
         log_format=log_format,
         verbose=verbose,

@@ -6,12 +6,13 @@ from contextlib import AbstractAsyncContextManager
 import attrs
 
 from lunanexa_apps.cli.tools import Run
+from lunanexa_apps.node.air_gap.places import PlaceTools
 from lunanexa_apps.node.doctor import Instruments
 from lunanexa_apps.node.enrolment import Admission
 from lunanexa_apps.node.folder import NodeFolder
 from lunanexa_apps.node.plan import Told
 from lunanexa_apps.node.policy_file import OwnersPolicy
-from lunanexa_apps.node.settings import NodePorts
+from lunanexa_apps.node.settings import LocalPorts, NodePorts
 from lunanexa_apps.node.token_file import TokenFile
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_core.drivers.specification import EngineAddress
@@ -77,6 +78,8 @@ class NodeTools:
     """Of the data directory that is named: one agent runs on it at a time."""
     open_ports: Callable[[str], AbstractAsyncContextManager[NodePorts]]
     """All of an agent's ports on a data directory, made where there is none."""
+    open_local: Callable[[str], AbstractAsyncContextManager[LocalPorts]]
+    """The same, as far as they need no network."""
     look: Callable[[str], AbstractAsyncContextManager[tuple[NodeFolder, Instruments]]]
     """The same for looking only."""
     token_file: Callable[[str], TokenFile]
@@ -85,6 +88,7 @@ class NodeTools:
     address_towards: Callable[[EngineAddress], str | None]
     why_not_listen: Callable[[HostPort], str | None]
     media: MediaTools
+    places: PlaceTools
     start_logging: Callable[[str, bool], None]
 
 
@@ -93,4 +97,4 @@ def admission_of(told: Told, token_file: TokenFile | None, data_address: HostPor
     if told.token is None or token_file is None:
         return None
     address = None if data_address is None else str(data_address)
-    return Admission(token=told.token, data_address=address, used=token_file.spent)
+    return Admission(token=told.token, data_address=address, used=token_file.spent, look=token_file.read)
