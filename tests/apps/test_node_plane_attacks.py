@@ -281,6 +281,7 @@ async def test_a_key_that_was_made_since_proves_and_one_that_was_dropped_does_no
         one.kernel.state.trust = trust
 
 
+@pytest.mark.thorough
 async def test_who_floods_the_journal_is_answered_and_granted_nothing(autojump_clock: MockClock) -> None:
     async with node_plane(autojump_clock) as one:
         node = await one.enrolled("node-1")

@@ -42,6 +42,7 @@ from tests.core.builders import (
     serving_events,
     state_of,
 )
+from tests.examples import examples
 
 OTHER = NodeId("node-2")
 DAY_MS = 86_400_000
@@ -138,7 +139,7 @@ def test_a_renewal_on_its_way_is_nothing_to_who_took_the_name_meanwhile() -> Non
     assert [one.serial for one in state.nodes[NODE].certificates] == ["node-1-3"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     node=st.sampled_from([NODE, OTHER]),
     token=st.sampled_from(["tok_node-1", "tok_other", ""]),
@@ -275,7 +276,7 @@ def test_of_too_many_certificates_the_oldest_are_revoked() -> None:
     assert state.nodes[NODE].generation == before + 1, "each revocation is told to all"
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     waits=st.lists(
         st.sampled_from([1_000, RENEW_EVERY_MS, RENEW_EVERY_MS, 9 * RENEW_EVERY_MS]), min_size=20, max_size=60
@@ -381,7 +382,7 @@ def test_a_reason_is_short_and_printable(reason: str) -> None:
     assert refused(ask(enrolled(), RevokeNode(node=OTHER))).outcome is Outcome.NOT_FOUND
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     steps=st.lists(
         st.tuples(

@@ -39,6 +39,7 @@ from tests.core.builders import (
     spec,
     state_of,
 )
+from tests.examples import examples
 
 OWN = "lunanexa://cl_1/node/node-1"
 
@@ -116,7 +117,7 @@ HOSTS = st.sampled_from(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(host=HOSTS, port=st.sampled_from([9000, 11434]), bound=st.booleans(), url=st.booleans())
 def test_a_node_leads_nobody_anywhere_by_what_it_reports(host: str, port: int, bound: bool, url: bool) -> None:
     more: list[Event] = []

@@ -39,6 +39,7 @@ from tests.core.builders import (
     serving_events,
     state_of,
 )
+from tests.examples import examples
 
 
 def pair(number: int) -> tuple[Authority, SigningKey]:
@@ -263,5 +264,5 @@ def test_a_rotation_goes_through_as_nodes_follow() -> None:
     assert one.trust == first_trust(*pair(2), 4)
 
 
-RotationMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
+RotationMachine.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=40)
 TestRotation = RotationMachine.TestCase

@@ -86,11 +86,14 @@ def with_kind(definitions: Any) -> list[Any]:
     return [definition for definition in definitions.values() if "kind" in definition["properties"]]
 
 
-def test_list_names_what_there_is_and_what_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_names_what_there_is_and_what_is_planned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(SCENARIOS)
     assert main(["list", "--all", "-o", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)["scenarios"]
+    document = capsys.readouterr().out
+    assert main(["list", "--all", "--json", str(tmp_path / "list.json")]) == 0
+    assert (tmp_path / "list.json").read_text() == document
+    told = json.loads(document)["scenarios"]
     planned = [one["name"] for one in told if one["waits_for"] is not None]
     assert planned == [one.name for one in PLANNED]
     assert not SCENARIOS.keys() & set(planned), "what is there waits for nothing"

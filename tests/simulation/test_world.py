@@ -44,6 +44,7 @@ def test_four_nodes_enrol() -> None:
     held(in_world(body, WorldPlan(nodes=4)))
 
 
+@pytest.mark.thorough
 def test_checkers_see_the_fences_and_processes_of_nodes() -> None:
     async def body(world: World) -> None:
         await world.start()
