@@ -48,8 +48,8 @@ def note_declined(state: State, observed: Observed, heartbeat: Heartbeat) -> Non
 
 def declined_by(state: State, observed: Observed, deployment: DeploymentId) -> dict[NodeId, str]:
     """The nodes that don't run what the deployment is now, with their words for why."""
-    found = {one.node: one.refusal for one in observed.declined if one.deployment == deployment and _counts(state, one)}
-    return dict(sorted(found.items()))
+    ours = (one for one in observed.declined if one.deployment == deployment and _counts(state, one))
+    return dict(sorted((one.node, one.refusal) for one in ours))
 
 
 def _counts(state: State, one: Declined) -> bool:
