@@ -108,8 +108,8 @@ class _Said:
 
 
 @contextmanager
-def processes_board(name: str, *, quiet: bool) -> Iterator[RealBoard]:
-    """Where a run of real processes shows how far it is."""
+def real_time_board(name: str, *, quiet: bool) -> Iterator[RealBoard]:
+    """Where what runs on real time shows how far it is."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield _Said(quiet=quiet)

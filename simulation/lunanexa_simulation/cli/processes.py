@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lunanexa_apps.cli.pages import page_console
-from lunanexa_simulation.cli.live import processes_board
+from lunanexa_simulation.cli.live import real_time_board
 from lunanexa_simulation.cli.told import happened_lines
 from lunanexa_simulation.cli.tools import STDOUT, Tools, json_option, tell
 from lunanexa_simulation.documents import (
@@ -60,7 +60,7 @@ def processes_command(
     commit = tools.commit()
     with _folder(keep_folder) as place:
         order = RealOrder(seed=seed, nodes=nodes, rounds=rounds, folder=place.path)
-        with processes_board(f"processes seed {seed}", quiet=json_path == STDOUT) as board:
+        with real_time_board(f"processes seed {seed}", quiet=json_path == STDOUT) as board:
             result = tools.loop(lambda: run_real(order, tools.real(), board))
         place.keep = place.keep or result.problem is not None
         document = _document(order, result, commit, str(place.path) if place.keep else None)

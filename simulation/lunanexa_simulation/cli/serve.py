@@ -7,7 +7,7 @@ from typing import Final
 import click
 import trio
 
-from lunanexa_simulation.cli.live import processes_board
+from lunanexa_simulation.cli.live import real_time_board
 from lunanexa_simulation.cli.told import happened_lines
 from lunanexa_simulation.cli.tools import Tools, json_option, seed_option, tell
 from lunanexa_simulation.documents import BROKEN, ServeDocument, invariants_of
@@ -79,7 +79,7 @@ def serve_command(
             listening = await serve.listen(*listen)
         except OSError as error:
             raise click.UsageError(f"--listen {listen[0]}:{listen[1]}: {error.strerror or error}") from None
-        with processes_board(f"serve seed {seed}", quiet=False) as board:
+        with real_time_board(f"serve seed {seed}", quiet=False) as board:
             return await _obeying(Session(order, time, listening, board, _announcing(board)))
 
     result = tools.loop(session, clock=time)
