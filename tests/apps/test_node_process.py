@@ -276,8 +276,11 @@ async def test_the_owners_policy_has_the_last_word(tmp_path: Path) -> None:
         # A stricter one stops what runs.
         policy.write_text("replicas = 0\n")
         status, document, errors = await node.ask("run", "--once", "--policy", str(policy))
-        # What is gone may be told once more, or be forgotten already.
         assert status == 1, errors
+        # The controller is told that it is gone, before the round's end or with it. What was told and answered is
+        # forgotten, and the document may list it no more.
+        told = [one.state for beat in controller.heartbeats for one in beat.replicas]
+        assert told[-1:] == [ReplicaState.ABSENT], (told, errors)
         assert {one["state"] for one in document["replicas"]} <= {"absent"}
         assert [one["refusal"] for one in document["refused"]] == ["policy_replicas"]
         status, document, _ = await node.ask("doctor", "--policy", str(policy))
