@@ -89,12 +89,20 @@ define step
 	if [ $$verdict != ok ]; then printf '%s\n' "$$output"; exit 1; fi
 endef
 
-.PHONY: check
-check: setup-dev ## Lint, types, layers, purity and the fast tests, in under a minute
+# $(call together,NAME,JOBS,STEPS): the longest steps first, and all of them though one fails.
+define together
 	@started=$$SECONDS; failed=; \
-	$(MAKE) -k -j3 --output-sync=target check-async test-fast-services test-fast-rest \
-	    check-mypy check-imports check-pyright check-lint check-format check-purity || failed=1; \
-	echo "make check: $$((SECONDS - started)) s"; [ -z "$$failed" ]
+	$(MAKE) -k -j$(2) --output-sync=target $(3) || failed=1; \
+	echo "make $(1): $$((SECONDS - started)) s"; [ -z "$$failed" ]
+endef
+
+.PHONY: check check-code
+CODE_CHECKS := check-mypy check-imports check-pyright check-lint check-format check-purity
+check: setup-dev ## Lint, types, layers, purity and the fast tests, in under a minute
+	$(call together,check,3,check-async test-fast-services test-fast-rest $(CODE_CHECKS))
+
+check-code: setup-dev ## The same without the tests, for who runs all of them next
+	$(call together,check-code,2,check-async $(CODE_CHECKS))
 
 .PHONY: check-lint check-format check-mypy check-pyright check-imports check-async check-purity
 check-lint: setup-dev
