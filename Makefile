@@ -24,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help
 help: ## List these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- the environment --------------------------------------------------------------------------------
 
@@ -50,6 +50,9 @@ export no_python
 define usable
 import sys; sys.version_info >= (3, 11) or sys.exit(1); import ensurepip, venv
 endef
+
+# Where the interpreter is gone (a Python of the system that was upgraded), what was installed for it goes too.
+GONE := $(shell test -x $(BIN)/python || rm -f $(VENV)/.setup $(VENV)/.setup-dev)
 
 # Asked of each candidate, newest first: an interpreter whose venv module is missing is passed over.
 $(BIN)/python:

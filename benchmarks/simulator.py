@@ -17,7 +17,8 @@ from lunanexa_simulation.run import Run, run_simulated
 from lunanexa_simulation.scenarios import SCENARIOS
 from lunanexa_simulation.scenarios.mixed_traffic import Traffic
 from lunanexa_simulation.verdicts import Verdict
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 IDLE_S: Final = 600
 MIXED_S: Final = 300

@@ -86,10 +86,12 @@ def _first_fault(error: BaseException, path: str) -> tuple[str, str]:
     match error:
         case cattrs.ClassValidationError():
             noted, others = error.group_exceptions()
-            if noted:
+            # A member that is misspelt is also one that is missing: the misspelt name says more.
+            unknown = [other for other in others if isinstance(other, cattrs.ForbiddenExtraKeysError)]
+            if noted and not unknown:
                 inner, note = noted[0]
                 return _first_fault(inner, f"{path}.{note.name}")
-            return _first_fault(others[0], path)
+            return _first_fault([*unknown, *others][0], path)
         case cattrs.IterableValidationError():
             items, others = error.group_exceptions()
             if items:

@@ -143,7 +143,7 @@ class Address(_TextKind[HostPort]):
         host, _, port = text.rpartition(":")
         host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
         if not (port.isascii() and port.isdigit() and int(port) < 65_536) or any(c in host for c in " /[]@"):
-            raise NotOfThisKind("HOST:PORT")
+            raise NotOfThisKind("HOST:PORT, a port from 0 to 65535")
         return HostPort(host, int(port))
 
 

@@ -9,6 +9,7 @@ import attrs
 import trio
 from trio_websocket import CloseReason, ConnectionRejected, WebSocketConnection, wrap_client_stream
 
+from lunanexa_adapters.noticing import notice_loss
 from lunanexa_client.errors import (
     AuthenticationError,
     ConnectionFailed,
@@ -70,10 +71,11 @@ async def _open_stream(settings: ClientSettings) -> Stream:
     try:
         with trio.fail_after(settings.connect_timeout_ms / 1000):
             tcp = await trio.open_tcp_stream(address.host, address.port)
-            if context is None:
-                return tcp
-            tls = trio.SSLStream(tcp, context, server_hostname=address.host, https_compatible=True)
             try:
+                notice_loss(tcp.socket)
+                if context is None:
+                    return tcp
+                tls = trio.SSLStream(tcp, context, server_hostname=address.host, https_compatible=True)
                 await tls.do_handshake()
             except BaseException:
                 await trio.aclose_forcefully(tcp)

@@ -7,7 +7,7 @@ Client bodies are never brought into this form; they are hashed as they came.
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, assert_never
 
 JsonValue: TypeAlias = bool | int | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"] | None
 
@@ -122,7 +122,7 @@ def read_canonical(data: bytes) -> Any:
             if _SORTING.encode(value) == text:
                 return value
         except (json.JSONDecodeError, RecursionError) as error:
-            raise NotCanonical(f"not JSON: {type(error).__name__}") from None
+            raise _not_json(error) from None
     value = strict_json(data)
     if canonical_json(value) != data:
         raise NotCanonical("not in canonical form")
@@ -142,8 +142,21 @@ def strict_json(data: bytes) -> Any:
     except _WrongError as wrong:
         raise NotCanonical(wrong.why) from None
     except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise NotCanonical(f"not JSON: {type(error).__name__}") from None
+        raise _not_json(error) from None
     return value
+
+
+def _not_json(error: UnicodeDecodeError | json.JSONDecodeError | RecursionError) -> NotCanonical:
+    """Without a word of what stands there."""
+    match error:
+        case json.JSONDecodeError(lineno=line, colno=column):
+            return NotCanonical(f"not JSON, at line {line}, column {column}")
+        case UnicodeDecodeError(start=byte):
+            return NotCanonical(f"not JSON: byte {byte} is not UTF-8")
+        case RecursionError():
+            return NotCanonical("not JSON: nested too deeply")
+        case _:
+            assert_never(error)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

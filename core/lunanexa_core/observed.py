@@ -38,15 +38,6 @@ class NodeReading:
 
 
 @attrs.frozen(kw_only=True)
-class Claim:
-    """A node says that it follows this document, which the store can't have given it, and shows none."""
-
-    epoch: int
-    generation: int
-    since_mono_ms: int
-
-
-@attrs.frozen(kw_only=True)
 class Declined:
     """A node does not run what a deployment is in this generation, by the word of its owner."""
 
@@ -63,6 +54,9 @@ class Held:
 
     start: StartId
     deployment: DeploymentId
+    node: NodeId
+    by_door: bool
+    """Whether the way there passes the node's data listener."""
     granted_mono_ms: int
 
 
@@ -85,8 +79,12 @@ class Observed:
     """Of nodes that do not have all of it."""
     shown: dict[NodeId, tuple[int, int]] = attrs.Factory(dict)
     """The order of the newest document that each node has handed in, where the store had given none of that order."""
-    claims: dict[NodeId, Claim] = attrs.Factory(dict)
-    """Of nodes that are not heard for it."""
+    claiming: set[NodeId] = attrs.Factory(set)
+    """Nodes that say to follow a document which the store can't have given them, and have shown none: they are not
+    heard."""
+    renewed: set[tuple[int, NodeId, DeploymentId]] = attrs.Factory(set)
+    """Deployments that were given a generation above what a node says to have of them, after which go. That says it
+    all: who says it again lies."""
     declined: frozenset[Declined] = frozenset()
     """Replaced when it changes."""
     replicas: dict[AssignmentId, ReplicaReport] = attrs.Factory(dict)
@@ -166,6 +164,7 @@ class Observed:
         for by_assignment in (self.replicas, self.read_mono_ms):
             for assignment in by_assignment.keys() - assignments:
                 del by_assignment[assignment]
+        self.renewed = {one for one in self.renewed if one[2] in deployments}
         for deployment in self.service_ms.keys() - deployments:
             del self.service_ms[deployment]
         for deployment in self.queues.keys() - deployments:

@@ -1,18 +1,15 @@
-"""A store that lost its newest rows: how that is noticed, what would be done about it, and what an operator's go does.
+"""A store that lost its newest rows: how that is noticed, and what an operator's go does.
 
 Rows can be lost by a restore, or when a replica that was behind takes a database's place. Nodes and other controllers
 may then know more than the store: followed blindly, it would give epochs and generations a second time. Until an
 operator says go, the leader decides nothing but what heartbeats bring (:func:`is_suspended`).
 """
 
-import enum
-import hashlib
 from collections.abc import Mapping
 from typing import Final
 
 import attrs
 
-from lunanexa_core.canonical import canonical_json
 from lunanexa_core.commands import (
     Begin,
     BeginDrain,
@@ -33,21 +30,20 @@ from lunanexa_core.deployment import Deployment
 from lunanexa_core.events import (
     DeploymentApplied,
     Event,
-    Liveness,
     NodeGeneration,
     RecoveryBegan,
     StoreRebased,
     TrustChanged,
 )
-from lunanexa_core.ids import AssignmentId, DeploymentId, NodeId
+from lunanexa_core.ids import DeploymentId, NodeId
 from lunanexa_core.journal import Head
 from lunanexa_core.lifecycle.reconcile import AssignmentRefusal
-from lunanexa_core.nodes.liveness import judge
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.policy import Policy
+from lunanexa_core.recovery_plan import recovery_plan
 from lunanexa_core.recovery_reasons import RecoveryCause, RecoveryReason
-from lunanexa_core.southbound.heartbeat import Heartbeat, ReplicaState
+from lunanexa_core.southbound.heartbeat import Heartbeat
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant
 
@@ -78,40 +74,7 @@ _TAKEN: Final = (
     OpenSession,
     BeginDrain,
 )
-
-
 _OUTDATED: Final = (AssignmentRefusal.ROLLED_BACK.value, AssignmentRefusal.CONTENT_CHANGED.value)
-
-
-class StepKind(enum.Enum):
-    """What recovery does about one thing."""
-
-    START_MISSING = "start_missing"
-    """A replica that the store wants and no node has, or a deployment without so many as it wants."""
-    STOP_ORPHAN = "stop_orphan"
-    """A replica that a node has and the store does not know, or wants elsewhere."""
-    EXPIRE_LEASE = "expire_lease"
-    """A request without a receipt, whose gateway is gone: it is settled as failed."""
-    MARK_UNREACHABLE = "mark_unreachable"
-    """A node that was not heard of for as long as its lease."""
-
-
-@attrs.frozen(kw_only=True)
-class RecoveryStep:
-    """``target`` is an assignment, a deployment, a workload or a node, as ``kind`` says."""
-
-    kind: StepKind
-    target: str
-    node: NodeId | None = None
-
-
-@attrs.frozen(kw_only=True)
-class RecoveryPlan:
-    """What the go would lead to, as of now. ``digest`` names it. ``waiting`` are nodes that may yet be heard."""
-
-    steps: tuple[RecoveryStep, ...]
-    waiting: tuple[NodeId, ...]
-    digest: str
 
 
 def is_suspended(state: State, command: Command) -> bool:
@@ -141,14 +104,14 @@ def document_wanted(state: State, observed: Observed, heartbeat: Heartbeat) -> R
     return DOCUMENT_WANTED
 
 
-def heartbeat_recovery(state: State, heartbeat: Heartbeat) -> list[Event]:
+def heartbeat_recovery(state: State, observed: Observed, heartbeat: Heartbeat) -> list[Event]:
     """What follows from a node that has a newer document than the store can have given it, and has shown it
     (:func:`document_wanted`). A document from before the last go tells nothing new: the node's generation is raised
     above it."""
     if state.recovery is not None:
         return []
     if not is_ahead(state, heartbeat.node, heartbeat.epoch, heartbeat.generation):
-        return _replaced(state, heartbeat) if state.rebased else []
+        return _replaced(state, observed, heartbeat) if state.rebased else []
     if heartbeat.epoch <= state.rebased:
         return _raised(state, state.rebased, (heartbeat,))
     return [
@@ -165,15 +128,19 @@ def heartbeat_recovery(state: State, heartbeat: Heartbeat) -> list[Event]:
     ]
 
 
-def _replaced(state: State, heartbeat: Heartbeat) -> list[Event]:
+def _replaced(state: State, observed: Observed, heartbeat: Heartbeat) -> list[Event]:
     """Of a store that was rebased: what a node does not follow because it has another content of the same generation,
-    or a newer one, gets a generation above that."""
+    or a newer one, gets a generation above that, once: each starts the deployment anew on all of its nodes."""
     reports = {report.assignment: report.generation for report in heartbeat.replicas}
     wanted: dict[DeploymentId, int] = {}
     for refused in heartbeat.refused:
         assignment, has = state.assignments.get(refused.assignment), reports.get(refused.assignment)
-        deployment = None if assignment is None else state.deployments.get(assignment.deployment)
-        if has is not None and deployment is not None and refused.refusal in _OUTDATED and deployment.runs <= has:
+        if assignment is None or assignment.node != heartbeat.node:
+            continue
+        deployment = state.deployments.get(assignment.deployment)
+        if deployment is None or (state.rebased, heartbeat.node, assignment.deployment) in observed.renewed:
+            continue
+        if has is not None and refused.refusal in _OUTDATED and deployment.runs <= has:
             _want(wanted, deployment, has)
     return _renewed(state, wanted)
 
@@ -246,60 +213,3 @@ def _raised(state: State, above: int, heartbeats: tuple[Heartbeat, ...], *, ever
         generations=tuple(NodeGeneration(node, generation) for node, generation in sorted(generations.items())),
     )
     return [rebased, *_renewed(state, wanted)]
-
-
-def recovery_plan(state: State, observed: Observed, policy: Policy, now: Instant) -> RecoveryPlan:
-    """What the rules would do from here on, by what is known now."""
-    steps = (
-        *_starts(state, observed),
-        *_orphans(state, observed),
-        *(RecoveryStep(kind=StepKind.EXPIRE_LEASE, target=workload) for workload in sorted(state.open)),
-        *_unreachable(state, observed, policy, now),
-    )
-    lines = [[step.kind.value, step.target, step.node] for step in steps]
-    waiting = tuple(
-        name
-        for name, node in sorted(state.nodes.items())
-        if node.public_key is not None
-        and name not in observed.nodes
-        and judge(observed, policy, name, now) is not Liveness.LOST
-    )
-    return RecoveryPlan(
-        steps=steps, waiting=waiting, digest=hashlib.sha256(canonical_json([lines, list(waiting)])).hexdigest()
-    )
-
-
-def _starts(state: State, observed: Observed) -> list[RecoveryStep]:
-    found = []
-    placed: dict[DeploymentId, int] = {}
-    for name, assignment in sorted(state.assignments.items()):
-        placed[assignment.deployment] = placed.get(assignment.deployment, 0) + 1
-        if assignment.node in observed.nodes and name not in _reported(observed, assignment.node):
-            found.append(RecoveryStep(kind=StepKind.START_MISSING, target=name, node=assignment.node))
-    for deployment_name, deployment in sorted(state.deployments.items()):
-        if placed.get(deployment_name, 0) < deployment.spec.replicas:
-            found.append(RecoveryStep(kind=StepKind.START_MISSING, target=deployment_name))
-    return found
-
-
-def _orphans(state: State, observed: Observed) -> list[RecoveryStep]:
-    found = []
-    for node in sorted(observed.nodes):
-        for name in sorted(_reported(observed, node)):
-            assignment = state.assignments.get(name)
-            if assignment is None or assignment.node != node:
-                found.append(RecoveryStep(kind=StepKind.STOP_ORPHAN, target=name, node=node))
-    return found
-
-
-def _reported(observed: Observed, node: NodeId) -> set[AssignmentId]:
-    reports = observed.nodes[node].heartbeat.replicas
-    return {report.assignment for report in reports if report.state is not ReplicaState.ABSENT}
-
-
-def _unreachable(state: State, observed: Observed, policy: Policy, now: Instant) -> list[RecoveryStep]:
-    return [
-        RecoveryStep(kind=StepKind.MARK_UNREACHABLE, target=name, node=name)
-        for name, node in sorted(state.nodes.items())
-        if node.public_key is not None and judge(observed, policy, name, now) is Liveness.LOST
-    ]

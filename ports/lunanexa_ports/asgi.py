@@ -16,7 +16,8 @@ TLS: Final = "tls"
 has it of the connection itself: no header says or changes it."""
 ABORT: Final = "lunanexa.http.response.abort"
 """An extension of ours: where ``scope["extensions"]`` names it, a message of this type closes the connection
-without another byte, even where no response has begun; the application sends nothing after it."""
+without another byte, even where no response has begun, and a WebSocket without a close frame; the application sends
+nothing after it."""
 CLOSED_BECAUSE: Final = "lunanexa.closed_because"
 """A member of ours in ``http.disconnect``: why the server itself ended the connection. Missing where the client
 did."""

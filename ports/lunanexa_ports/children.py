@@ -2,14 +2,17 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import attrs
+
+SUPERVISOR_FD: Final = "LUNANEXA_SUPERVISOR_FD"
+"""The variable that names a child's end of the pipe."""
 
 
 @attrs.frozen(kw_only=True)
 class ChildOrder:
-    """One child. It gets ``LUNANEXA_SUPERVISOR_FD``: the read end of a pipe that the supervisor holds
+    """One child. It gets :data:`SUPERVISOR_FD`: the read end of a pipe that the supervisor holds
     open; when it closes the child ends by itself."""
 
     name: str

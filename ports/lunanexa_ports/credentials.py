@@ -24,13 +24,13 @@ class Credentials(Protocol):
 
     @abstractmethod
     def request(self) -> bytes:
-        """A PKCS #10 request (DER) for a new private key, which waits for :meth:`accept`; the one before it is
-        forgotten, and what is in force stays so."""
+        """A PKCS #10 request (DER) for a new private key, which waits for :meth:`accept`. Until then it is the same
+        request, byte by byte: who did not hear the answer asks for the same again. What is in force stays so."""
 
     @abstractmethod
     def accept(self, chain: str) -> PeerCertificate:
         """Shows this certificate (PEM, with what stands between it and the root) from now on, durable when this
-        returns. Raises ``PortFault`` when it is not for the key of the last :meth:`request`, does not lead to a trusted
+        returns. Raises ``PortFault`` when it is not for the key of the :meth:`request`, does not lead to a trusted
         authority, or does not bear exactly one URI."""
 
     @abstractmethod

@@ -78,6 +78,13 @@ class Watch(Protocol):
         be called again."""
 
     @abstractmethod
+    def on_severed(self, tell: Callable[[StartId, str], None]) -> None:
+        """Has ``tell`` called, with the start and why, when a replica that was granted can't answer any more, of which
+        its connection need not tell (its node is lost): at once if that is so already, at any time while the watch is
+        open, and not after it. The gateway then closes the engine's socket, and the attempt has failed for that
+        reason. ``tell`` never waits and may be called again, also of an attempt that is over."""
+
+    @abstractmethod
     def output_began(self) -> None:
         """A stream's first output is on its way to the client."""
 

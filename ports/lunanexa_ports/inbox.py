@@ -18,7 +18,8 @@ class Inbox(Protocol):
     read, and may be gone, replaced or half written at any time; nothing in it is believed.
 
     Raises ``PortUnavailable`` (not there, no room, no right) with nothing done or all of it, ``PortFault`` where no
-    retry helps; the message names the place and what mends it. Cancellation leaves nothing half done."""
+    retry helps; the message names the place and what mends it. Cancellation waits for no medium and leaves nothing half
+    done; what was begun may yet be done to its end."""
 
     @abstractmethod
     async def names(self) -> Sequence[str]:

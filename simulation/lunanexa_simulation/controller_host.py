@@ -6,22 +6,17 @@ from typing import Final
 import attrs
 import trio
 
-from lunanexa_adapters.asgi.control import build_control_app
-from lunanexa_adapters.asgi.data_plane import DataPlane, DataPlaneSettings
-from lunanexa_adapters.asgi.node_plane import NodePlaneApp
-from lunanexa_adapters.asgi.root import NodeRoot, Root
-from lunanexa_adapters.websocket.application import WebSocketPlane
-from lunanexa_apps.controller.gateway.service import Gateway
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.service import Controller, ControllerPorts, run_controller
 from lunanexa_core.drivers.specification import EngineAddress
-from lunanexa_core.ids import HolderId, SessionId
+from lunanexa_core.ids import HolderId
 from lunanexa_core.leadership import Seat
 from lunanexa_core.policy import RETAIN_BYTES_MAX
 from lunanexa_core.southbound.controllers import controller_url
 from lunanexa_ports.asgi import AsgiApplication
 from lunanexa_ports.clock import Clock
 from lunanexa_simulation.answers import SimulatedAnswers
+from lunanexa_simulation.controller_planes import build_planes
 from lunanexa_simulation.credentials import SimulatedCredentials
 from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
@@ -203,7 +198,7 @@ class ControllerHost:
         )
 
         async def serve(controller: Controller) -> None:
-            await self._serve(controller, ids, process, task_status)
+            await self._serve(controller, ports, process, task_status)
 
         node_url = controller_url(self.node_address)
 
@@ -221,60 +216,18 @@ class ControllerHost:
         await process.live(program)
 
     async def _serve(
-        self, controller: Controller, ids: SimulatedIds, process: ProcessLife, task_status: trio.TaskStatus[None]
+        self, controller: Controller, ports: ControllerPorts, process: ProcessLife, task_status: trio.TaskStatus[None]
     ) -> None:
         assert self._client is not None
-        session = SessionId(ids.new("ses"))
-        gateway = Gateway(
-            dispatch=controller.dispatch,
-            client=self._client,
-            clock=self._clock,
-            ids=ids,
-            metrics=self.metrics,
-            workers=SimulatedWorkers(),
-            session=session,
-            answers=SimulatedAnswers(self._local, RETAIN_BYTES_MAX),
-            settings=self._installation.gateway,
-        )
-        stream = WebSocketPlane(
-            gateway=gateway,
-            workloads=controller.workloads,
-            ids=ids,
-            clock=self._clock,
-            metrics=self.metrics,
-            session=session,
-        )
-        root = Root(
-            data_plane=DataPlane(
-                gateway=gateway,
-                workloads=controller.workloads,
-                health=controller.operator,
-                metrics=self.metrics,
-                ids=ids,
-                clock=self._clock,
-                settings=DataPlaneSettings(version="simulated"),
-            ),
-            control=build_control_app(
-                operator=controller.operator,
-                fleet=controller.fleet,
-                keys=controller.keys,
-                insight=controller.insight,
-                journal=controller.journal,
-                recovery=controller.recovery,
-                trust=controller.trust,
-                health=controller.operator,
-                ids=ids,
-            ),
-            stream=stream,
-            ids=ids,
-        )
-        nodes = self.before_nodes(NodeRoot(nodes=NodePlaneApp(controller.nodes, ids), ids=ids))
+        answers = SimulatedAnswers(self._local, RETAIN_BYTES_MAX)
+        planes = build_planes(controller, ports, self._client, answers, self._installation.gateway)
+        nodes = self.before_nodes(planes.nodes)
         controller.kernel.listeners.append(OfLeader(controller.kernel, self._sight.grants))
         self._kernel = controller.kernel
         async with trio.open_nursery() as nursery:
-            await nursery.start(gateway.run)
-            await nursery.start(stream.run)
-            self._network.listen(self.host, PORT, process.guard(root))
+            await nursery.start(planes.gateway.run)
+            await nursery.start(planes.stream.run)
+            self._network.listen(self.host, PORT, process.guard(planes.root))
             self._network.listen(self.host, NODE_PORT, process.guard(nodes), credentials=self._server)
             task_status.started()
             await process.stop.wait()

@@ -59,7 +59,7 @@ class SimulatedCredentials(Credentials):
         return found.peer if found.not_before_s <= now_s < found.not_after_s else None
 
     def request(self) -> bytes:
-        self._waiting = self._keyring.new_key(self._stream)
+        self._waiting = self._waiting or self._keyring.new_key(self._stream)
         payload = json.dumps({"request_key": self._waiting.public_key})
         signature = self._waiting.sign(payload.encode()).signature.hex()
         return json.dumps({"payload": payload, "signature": signature}).encode()
@@ -67,7 +67,7 @@ class SimulatedCredentials(Credentials):
     def accept(self, chain: str) -> PeerCertificate:
         found = read_certificate(self._keyring, chain)
         if found is None or self._waiting is None or found.key != self._waiting.public_key:
-            raise PortFault("the simulated certificate is not for the key that was asked for last")
+            raise PortFault("the simulated certificate is not for the key that was asked for")
         if not self._is_trusted(found):
             raise PortFault("the simulated certificate does not lead to an authority that is trusted")
         self._check()

@@ -3,13 +3,11 @@
 What was found is about protocol and recovery. It says nothing of accelerator speed, and each document says so.
 """
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
 
 from lunanexa_core.contract.schema import Schema, SchemaBook, rules
-from lunanexa_simulation.run import RunResult
 from lunanexa_simulation.verdicts import Verdict
 
 SCHEMA: Final = "lunanexa.simulation.v1"
@@ -25,6 +23,29 @@ def _kind(kind: str) -> Any:
 _VERDICT: Final = rules(enum=[*_WORDS])
 _EXIT_CODE: Final = rules(minimum=0, maximum=4)
 _HELD: Final = rules(enum=[HELD, BROKEN])
+
+
+@attrs.frozen(kw_only=True)
+class Document:
+    """What each of them says beside its ``kind``."""
+
+    schema: str = attrs.field(default=SCHEMA, metadata=rules(const=SCHEMA))
+    hardware_performance_validated: bool = attrs.field(default=False, metadata=rules(const=False))
+
+
+@attrs.frozen(kw_only=True)
+class EndedDocument(Document):
+    """What each says of something that one seed decides, or begins."""
+
+    seed: int
+    commit: str | None
+    verdict: str = attrs.field(metadata=_VERDICT)
+    exit_code: int = attrs.field(metadata=_EXIT_CODE)
+    problem: str | None
+    """What broke first."""
+    detail: str | None
+    happened: dict[str, int]
+    """How often what happened."""
 
 
 @attrs.frozen(kw_only=True)
@@ -54,38 +75,27 @@ class MishapDocument:
 
 
 @attrs.frozen(kw_only=True)
-class RunDocument:
+class RunDocument(EndedDocument):
     """One run. ``digest`` is its identity: two runs are the same run exactly when their digests are equal."""
 
-    schema: str = attrs.field(default=SCHEMA, metadata=rules(const=SCHEMA))
     kind: str = _kind("run")
     scenario: str
-    seed: int
-    commit: str | None
-    verdict: str = attrs.field(metadata=_VERDICT)
-    exit_code: int = attrs.field(metadata=_EXIT_CODE)
-    problem: str | None
-    """What broke first."""
-    detail: str | None
     digest: str
     virtual_ms: int
     quiescent_instants: int
     scheduler_steps: int
     checks: tuple[CheckDocument, ...]
     invariants: tuple[InvariantDocument, ...]
-    happened: dict[str, int]
     mishaps: tuple[MishapDocument, ...]
     trace_tail: tuple[str, ...]
     deterministic: bool | None = None
     """Whether two processes agreed; ``None``: nobody asked."""
-    hardware_performance_validated: bool = attrs.field(default=False, metadata=rules(const=False))
 
 
 @attrs.frozen(kw_only=True)
-class SwarmDocument:
+class SwarmDocument(Document):
     """Many seeds. ``digest`` is that of the digests of all its runs, in the order of their seeds."""
 
-    schema: str = attrs.field(default=SCHEMA, metadata=rules(const=SCHEMA))
     kind: str = _kind("swarm")
     scenario: str
     first_seed: int
@@ -103,7 +113,6 @@ class SwarmDocument:
     invariants: tuple[InvariantDocument, ...]
     happened: dict[str, int]
     failures: tuple[RunDocument, ...]
-    hardware_performance_validated: bool = attrs.field(default=False, metadata=rules(const=False))
 
 
 @attrs.frozen(kw_only=True)
@@ -115,23 +124,20 @@ class StateDocument:
 
 
 @attrs.frozen(kw_only=True)
-class ReplayDocument:
+class ReplayDocument(Document):
     """A run that was stopped at an instant, and the world as it stood then."""
 
-    schema: str = attrs.field(default=SCHEMA, metadata=rules(const=SCHEMA))
     kind: str = _kind("replay")
     until_ms: int
     run: RunDocument
     state: tuple[StateDocument, ...]
     """Empty where the run was over before."""
-    hardware_performance_validated: bool = attrs.field(default=False, metadata=rules(const=False))
 
 
 @attrs.frozen(kw_only=True)
-class ShrinkDocument:
+class ShrinkDocument(Document):
     """The smallest list of mishaps that was found with which a run still fails as it did with all."""
 
-    schema: str = attrs.field(default=SCHEMA, metadata=rules(const=SCHEMA))
     kind: str = _kind("shrink")
     mishaps_before: int
     runs: int
@@ -139,7 +145,6 @@ class ShrinkDocument:
     kept: tuple[MishapDocument, ...]
     run: RunDocument
     """The run with those alone."""
-    hardware_performance_validated: bool = attrs.field(default=False, metadata=rules(const=False))
 
 
 @attrs.frozen(kw_only=True)
@@ -153,38 +158,25 @@ class ScenarioDocument:
 
 
 @attrs.frozen(kw_only=True)
-class ListDocument:
+class ListDocument(Document):
     """The scenarios, and those that are planned."""
 
-    schema: str = attrs.field(default=SCHEMA, metadata=rules(const=SCHEMA))
     kind: str = _kind("list")
     scenarios: tuple[ScenarioDocument, ...]
-    hardware_performance_validated: bool = attrs.field(default=False, metadata=rules(const=False))
 
 
 @attrs.frozen(kw_only=True)
-class ServeDocument:
+class ServeDocument(EndedDocument):
     """One session on real time. What the seed decides is less than in a run, so that there is no ``digest``."""
 
-    schema: str = attrs.field(default=SCHEMA, metadata=rules(const=SCHEMA))
     kind: str = _kind("serve")
-    seed: int
-    commit: str | None
     nodes: int
     controllers: int
-    verdict: str = attrs.field(metadata=_VERDICT)
-    exit_code: int = attrs.field(metadata=_EXIT_CODE)
-    problem: str | None
-    """What broke first."""
-    detail: str | None
     served_ms: int
     quiescent_instants: int
     """At which the invariants were asked."""
     invariants: tuple[InvariantDocument, ...]
-    happened: dict[str, int]
-    """What was asked, how it was answered, and which faults there were."""
     trace_tail: tuple[str, ...]
-    hardware_performance_validated: bool = attrs.field(default=False, metadata=rules(const=False))
 
 
 @attrs.frozen(kw_only=True)
@@ -196,33 +188,23 @@ class LogDocument:
 
 
 @attrs.frozen(kw_only=True)
-class ProcessesDocument:
+class ProcessesDocument(EndedDocument):
     """One run of real processes. What its seed decides is who is struck when and what callers ask; the rest is this
     machine's, so that there is no ``digest``, and ``wall_ms`` and all ``at_ms`` are of its clock."""
 
-    schema: str = attrs.field(default=SCHEMA, metadata=rules(const=SCHEMA))
     kind: str = _kind("processes")
     scenario: str = _kind("processes")
-    seed: int
-    commit: str | None
     nodes: int
     rounds: int
-    verdict: str = attrs.field(metadata=_VERDICT)
-    exit_code: int = attrs.field(metadata=_EXIT_CODE)
-    problem: str | None
-    """What broke first."""
-    detail: str | None
     digest: str | None = attrs.field(default=None, metadata=rules(const=None))
     wall_ms: int
     checks: tuple[CheckDocument, ...]
-    happened: dict[str, int]
     mishaps: tuple[MishapDocument, ...]
     """What was done to the processes, in this order."""
     folder: str | None
     """Where stores and logs are left; ``None``: nowhere."""
     logs: tuple[LogDocument, ...]
     """Of those involved in what broke."""
-    hardware_performance_validated: bool = attrs.field(default=False, metadata=rules(const=False))
 
 
 DOCUMENTS: Final = (
@@ -242,40 +224,3 @@ def simulation_schema() -> Schema:
         "oneOf": [*one_of],
         "$defs": book.schemas,
     }
-
-
-def run_document(scenario: str, result: RunResult, commit: str | None) -> RunDocument:
-    """One run as a document."""
-    return RunDocument(
-        scenario=scenario,
-        seed=result.seed,
-        commit=commit,
-        verdict=result.verdict.name.lower(),
-        exit_code=result.verdict.value,
-        problem=result.problem,
-        detail=result.detail or None,
-        digest=result.digest,
-        virtual_ms=result.virtual_ms,
-        quiescent_instants=result.instants,
-        scheduler_steps=result.steps,
-        checks=tuple(
-            CheckDocument(name=one.name, verdict=word_of_check(one.held), at_ms=one.at_ms) for one in result.promises
-        ),
-        invariants=invariants_of(result.asked, {(result.problem or "").partition(": ")[0]}),
-        happened=dict(sorted(result.happened.items())),
-        mishaps=tuple(MishapDocument(number=one.number, told=one.told) for one in result.drawn),
-        trace_tail=() if result.verdict is Verdict.HELD else result.tail,
-    )
-
-
-def invariants_of(asked: Mapping[str, int], broken: set[str]) -> tuple[InvariantDocument, ...]:
-    """Each invariant that was asked, by name."""
-    return tuple(
-        InvariantDocument(name=name, verdict=word_of_check(name not in broken), times_asked=count)
-        for name, count in sorted(asked.items())
-    )
-
-
-def word_of_check(held: bool) -> str:
-    """How a promise ended, as documents say it."""
-    return HELD if held else BROKEN

@@ -14,7 +14,7 @@ from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
 from lunanexa_ports.clock import Clock
 from lunanexa_simulation.http_client import SimulatedNetwork
 from lunanexa_simulation.life import ProcessLife
-from lunanexa_simulation.processes import Program, SimulatedProcess
+from lunanexa_simulation.process import Program, SimulatedProcess
 
 BINARY: Final = "/opt/lunanexa/bin/lunanexa-engine"
 MODEL: Final = LanguageModel(read_corpus())

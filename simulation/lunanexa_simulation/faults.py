@@ -5,7 +5,7 @@ import enum
 from lunanexa_core.ids import StartId
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.controller_host import ControllerHost
-from lunanexa_simulation.processes import SIGKILL
+from lunanexa_simulation.process import SIGKILL
 from lunanexa_simulation.world import World
 
 

@@ -2,64 +2,69 @@
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-import trio
+if TYPE_CHECKING:
+    import trio
 
-from lunanexa_ports.asgi import AsgiApplication
-from lunanexa_simulation.cli.program import start
-from lunanexa_simulation.cli.tools import Tools
-from lunanexa_simulation.real.tools import RealTools
-from lunanexa_simulation.serving.tools import Listening, ServeTools
+    from lunanexa_ports.asgi import AsgiApplication
+    from lunanexa_simulation.real.tools import RealTools
+    from lunanexa_simulation.serving.tools import ServeTools
 
 T = TypeVar("T")
+
+_INTERRUPTED: Final = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code."""
+    try:
+        # The whole service: it takes a second, in which Ctrl-C is no fault.
+        from lunanexa_simulation.cli.program import start
+        from lunanexa_simulation.cli.tools import Tools
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     return start(arguments, Tools(loop=_loop, real=_real_tools, serve=_serve_tools))
 
 
-def _loop(function: Callable[[], Awaitable[T]], /, *, clock: trio.abc.Clock | None = None) -> T:
+def _loop(function: Callable[[], Awaitable[T]], /, *, clock: "trio.abc.Clock | None" = None) -> T:
+    import trio
+
     return trio.run(function, clock=clock)
 
 
-def _real_tools() -> RealTools:
+def _real_tools() -> "RealTools":
     # Imported when they are needed: a swarm's workers have no socket.
     from lunanexa_adapters.children.children import LinuxChildren
     from lunanexa_adapters.http_client.http_client import H11HttpClient
     from lunanexa_adapters.sqlite.journal_reader import open_sqlite_journal_reader
+    from lunanexa_simulation.real.tools import RealTools
 
     return RealTools(children=LinuxChildren, http=H11HttpClient, open_journal=open_sqlite_journal_reader)
 
 
-def _serve_tools() -> ServeTools:
+def _serve_tools() -> "ServeTools":
     from lunanexa_adapters.asgi.errors import render_error
     from lunanexa_adapters.http_server.limits import ServerLimits
     from lunanexa_adapters.http_server.listeners import addresses, open_listeners
     from lunanexa_adapters.http_server.serve import serve_http
     from lunanexa_adapters.system.clock import SystemClock
+    from lunanexa_apps.setting_kinds import HostPort
+    from lunanexa_simulation.serving.tools import Listening, ServeTools
 
-    class Listener(Listening):
-        def __init__(self, listeners: list[trio.SocketListener]) -> None:
-            self._listeners = listeners
-
-        @property
-        def address(self) -> str:
-            host, port = addresses(self._listeners)[0]
-            return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    async def listen(place: HostPort) -> Listening:
+        listeners = await open_listeners(place.host, place.port)
 
         async def serve(
-            self,
-            app: AsgiApplication,
+            app: "AsgiApplication",
             *,
-            shutdown: trio.Event,
+            shutdown: "trio.Event",
             fault: Callable[[str], None],
-            task_status: trio.TaskStatus[None],
+            task_status: "trio.TaskStatus[None]",
         ) -> None:
             await serve_http(
                 app,
-                self._listeners,
+                listeners,
                 render_error=render_error,
                 on_fault=lambda error: fault(type(error).__name__),
                 limits=ServerLimits(grace_ms=1_000),
@@ -67,8 +72,7 @@ def _serve_tools() -> ServeTools:
                 task_status=task_status,
             )
 
-    async def listen(host: str, port: int) -> Listening:
-        return Listener(await open_listeners(host, port))
+        return Listening(address=HostPort(*addresses(listeners)[0]), serve=serve)
 
     return ServeTools(clock=SystemClock(), listen=listen)
 

@@ -8,15 +8,13 @@ from typing import Final
 
 import trio
 
-from lunanexa_apps.codec import decode
 from lunanexa_apps.node.enrolment import Admission
+from lunanexa_apps.node.policy_file import DEFAULT_PLACE, parse_policy
 from lunanexa_apps.node.service import NodeAgent, run_node_agent
 from lunanexa_apps.node.settings import NodePorts, NodeSettings, Shutdown
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.identity.token import EnrolmentToken
 from lunanexa_core.ids import AssignmentId, NodeId, StartId
-from lunanexa_core.lifecycle.record import ReplicaRecord
-from lunanexa_core.southbound.documents import DesiredState, SignedDocument
 from lunanexa_ports.signing import Signer
 from lunanexa_simulation.clock import EPOCH_WALL_MS, SimulatedClock
 from lunanexa_simulation.controller_host import HOST, NODE_PORT
@@ -26,17 +24,14 @@ from lunanexa_simulation.engine_program import BINARY, engine_program
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.life import ProcessLife
+from lunanexa_simulation.machine import FIRST_PORT, STRANGER, SimulatedHost
 from lunanexa_simulation.memory import SimulatedMemory
-from lunanexa_simulation.node_store import NodeStoreState, SimulatedNodeStore
+from lunanexa_simulation.node_store import SimulatedNodeStore
 from lunanexa_simulation.older import OlderSigner
-from lunanexa_simulation.processes import (
-    FIRST_PORT,
-    STRANGER,
-    SimulatedHost,
-    SimulatedProcess,
-    SimulatedProcesses,
-)
+from lunanexa_simulation.process import SimulatedProcess
+from lunanexa_simulation.processes import SimulatedProcesses
 from lunanexa_simulation.rng import Streams
+from lunanexa_simulation.seen_on_disk import SeenOnDisk
 from lunanexa_simulation.sight import OpenPassage
 from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
 
@@ -83,6 +78,8 @@ class NodeHost:
         """Data takes another way than what agent and controller say to each other: each may be cut by itself."""
         self.older = False
         """Whether its next agent speaks as one of an earlier version."""
+        self.policy_file = ""
+        """What its owner wrote; its next agent goes by it."""
         self.token: EnrolmentToken | None = None
         """Which its next agent enrols with."""
         self.identity = IdentityFolder()
@@ -104,7 +101,7 @@ class NodeHost:
             self.disk.mount(),
             SimulatedHttpClient(self._network, self.name),
             SimulatedHttpClient(self._network, self.name, credentials=credentials),
-            self.machine.view(),
+            SimulatedProcesses(self.machine),
         )
         self._agent = agent
         ids = SimulatedIds(self._streams.stream(f"{self.name}/{self._starts}/ids"), self.clock)
@@ -125,6 +122,7 @@ class NodeHost:
             version="simulated",
             controllers=self._controllers,
             working_directory="/",
+            policy=parse_policy(DEFAULT_PLACE, self.policy_file.encode()),
         )
         started: NodeAgent = await self._nursery.start(
             self._run, agent, ports, settings, name=f"{self.name} agent {self._starts}"
@@ -246,30 +244,3 @@ class _Agent:
         self.processes = processes
         self.shutdown = Shutdown()
         self.life = ProcessLife()
-
-
-class SeenOnDisk:
-    """What checkers read from a node's disk; each value is decoded once."""
-
-    def __init__(self, disk: SimulatedDisk) -> None:
-        self._disk = disk
-        self._document: bytes | None = None
-        self._order: tuple[int, int] | None = None
-        self._records: dict[AssignmentId, bytes] = {}
-        self._assignment_of: dict[StartId, AssignmentId] = {}
-
-    def accepted(self) -> tuple[int, int] | None:
-        document = self._disk.state(NodeStoreState).facts.get("document")
-        if document != self._document and document is not None:
-            self._document = document
-            self._order = decode(DesiredState, decode(SignedDocument, document).payload).order
-        return self._order
-
-    def assignments(self) -> dict[StartId, AssignmentId]:
-        for assignment, value in self._disk.state(NodeStoreState).replicas.items():
-            if self._records.get(assignment) != value:
-                self._records[assignment] = value
-                start = decode(ReplicaRecord, value).start
-                if start is not None:
-                    self._assignment_of[start] = assignment
-        return self._assignment_of

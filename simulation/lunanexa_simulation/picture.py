@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from lunanexa_core.state import Node
 from lunanexa_simulation.controller_host import ControllerHost
+from lunanexa_simulation.disk import DiskFaults
 from lunanexa_simulation.documents import StateDocument
 from lunanexa_simulation.node_host import NodeHost
 from lunanexa_simulation.site import Site
@@ -28,7 +29,21 @@ def picture_of(world: World) -> tuple[StateDocument, ...]:
 def _controllers(world: World) -> Iterator[str]:
     for host in world.controllers:
         yield f"{host.host}: {standing(host)}"
-    yield f"journal: {len(world.sight.rows)} rows, {world.controllers[0].disk.faults}"
+    yield f"journal: {len(world.sight.rows)} rows{''.join(_of_disk(world.controllers[0].disk.faults))}"
+
+
+def _of_disk(faults: DiskFaults) -> Iterator[str]:
+    """What is not as on a perfect one."""
+    if faults.unavailable:
+        yield ", can't be reached"
+    if faults.full:
+        yield ", full"
+    if faults.corrupt:
+        yield ", corrupt"
+    if faults.unknown_outcomes:
+        yield f", {faults.unknown_outcomes} writes fail and are durable all the same"
+    if faults.delay_ms:
+        yield f", a sync takes {faults.delay_ms} ms"
 
 
 def standing(host: ControllerHost) -> str:
@@ -51,11 +66,15 @@ def _of_node(host: NodeHost, node: Node | None) -> Iterator[str]:
         yield "unknown to the controller"
     else:
         yield f"{node.liveness.value}, {node.directive.value}, generation {node.generation}"
-        yield "revoked" if node.revoked else f"{len(node.certificates)} certificates"
+        count = len(node.certificates)
+        yield "revoked" if node.revoked else f"{count} certificate{'' if count == 1 else 's'}"
     accepted = host.accepted()
     yield "no document" if accepted is None else f"follows epoch {accepted[0]}, generation {accepted[1]}"
-    lease_ms = host.lease_left_ms()
-    yield "no lease" if lease_ms is None else f"lease for {lease_ms} ms"
+    lease_ms = host.lease_left_ms() if host.up else None
+    if lease_ms is None:
+        yield "no lease"
+    else:
+        yield f"lease for {lease_ms} ms" if lease_ms >= 0 else f"no lease since {-lease_ms} ms"
     for assignment, start in host.running():
         yield f"runs {start} of {assignment}"
 
@@ -86,7 +105,8 @@ def _queues(world: World) -> Iterator[str]:
 def _trust(world: World) -> Iterator[str]:
     trust = world.controller.kernel.state.trust if world.controller.up else None
     if trust is not None:
-        yield f"version {trust.version}, {trust.stage.value}, {len(trust.authorities)} authorities"
+        count = len(trust.authorities)
+        yield f"version {trust.version}, {trust.stage.value}, {count} authorit{'y' if count == 1 else 'ies'}"
 
 
 def picture_of_site(site: Site) -> tuple[StateDocument, ...]:

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from typing import Final
 
 import attrs
@@ -24,12 +25,13 @@ from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwor
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.inbox import SimulatedBundle, SimulatedInbox, SimulatedMedia
 from lunanexa_simulation.life import ProcessLife
+from lunanexa_simulation.machine import STRANGER, SimulatedHost
 from lunanexa_simulation.memory import SimulatedMemory
-from lunanexa_simulation.node_host import SeenOnDisk
-from lunanexa_simulation.node_store import SimulatedNodeStore
-from lunanexa_simulation.processes import STRANGER, SimulatedHost
+from lunanexa_simulation.node_store import NodeStoreState, SimulatedNodeStore
+from lunanexa_simulation.processes import SimulatedProcesses
 from lunanexa_simulation.promises import Promises
 from lunanexa_simulation.run import Run
+from lunanexa_simulation.seen_on_disk import SeenOnDisk
 from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
 
 CLUSTER, NODE, HOST = ClusterId("plant-7"), NodeId("edge-1"), "edge-1"
@@ -68,7 +70,8 @@ class Site(Promises):
 
     async def start(self) -> None:
         self._lives += 1
-        life, mount, view, inbox = ProcessLife(), self.disk.mount(), self.machine.view(), SimulatedInbox(self.media)
+        life, mount, inbox = ProcessLife(), self.disk.mount(), SimulatedInbox(self.media)
+        view = SimulatedProcesses(self.machine)
         http = SimulatedHttpClient(self._network, HOST)
         streams = self.run.streams
         ports = LocalPorts(
@@ -111,6 +114,17 @@ class Site(Promises):
         self.kill()
         await self.start()
 
+    def copy_of_store(self) -> NodeStoreState:
+        """What the node's store holds now."""
+        return deepcopy(self.disk.state(NodeStoreState))
+
+    def set_back(self, copy: NodeStoreState) -> None:
+        """The store holds that instead."""
+        self.trace("the store is set back")
+        store = self.disk.state(NodeStoreState)
+        store.facts, store.replicas = dict(copy.facts), dict(copy.replicas)
+        store.start_number = copy.start_number
+
     # --- media ---
 
     def made(self, generation: int, *, words: int = 1) -> Bundle:
@@ -135,8 +149,9 @@ class Site(Promises):
             blobs=(Blob(path=blob_path(sha256), size_bytes=len(content), sha256=sha256),),
         )
 
-    def bring(self, name: str, made: Bundle) -> None:
-        content = f"weights {made.generation}".encode()
+    def bring(self, name: str, made: Bundle, *, content: bytes | None = None) -> None:
+        """Signed by the authority. ``content``: what its blob holds instead of what it should."""
+        content = f"weights {made.generation}".encode() if content is None else content
         document = self._authority.sign(encode(made))
         self.signed[hashlib.sha256(document.payload).hexdigest()] = made
         self.media.bundles[name] = SimulatedBundle(document=document, blobs={made.blobs[0].path: content})
@@ -186,10 +201,10 @@ class Site(Promises):
         signed = decode(SignedReport, self.media.reports[max(self.media.reports)])
         return decode(OutboxReport, signed.payload)
 
-    def refused(self, *refusals: str) -> bool:
-        """Whether the newest report tells of these."""
+    def refused(self) -> dict[str, str]:
+        """What the newest report says that is not followed, and why."""
         report = self.report()
-        return report is not None and set(refusals) <= {one.refusal for one in report.refused}
+        return {} if report is None else {one.name: one.refusal for one in report.refused}
 
     async def until_runs(self, generation: int) -> None:
         def told() -> bool:

@@ -3,7 +3,8 @@ without a controller; and what only such a machine has."""
 
 from collections.abc import Mapping, Sequence
 
-from lunanexa_apps.codec import decode
+from lunanexa_apps.codec import decode, structure
+from lunanexa_core.canonical import strict_json
 from lunanexa_core.southbound.bundle import Bundle
 from lunanexa_core.southbound.documents import SignedDocument
 from lunanexa_core.southbound.outbox import OutboxReport, SignedReport
@@ -12,6 +13,7 @@ from lunanexa_simulation.engine_program import LOG_SECRET
 from lunanexa_simulation.invariants.fleet import one_process_each
 from lunanexa_simulation.invariants.secrets import no_secret_shown
 from lunanexa_simulation.invariants.store import fences_never_fall
+from lunanexa_simulation.node_store import NodeStoreState
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.sight import Sight
 from lunanexa_simulation.site import NODE, Site
@@ -36,7 +38,7 @@ class SiteEyes:
             new_texts=self._new_texts,
         )
         of_every_fleet = (fences_never_fall, one_process_each)
-        own = (self.bundles_follow, self.reports_are_its_own)
+        own = (self.bundles_follow, self.kept_then_counted, self.reports_are_its_own)
         self._checkers = Checkers(self.sight, invariants=(*of_every_fleet, *own, no_secret_shown), asked=run.asked)
         run.checks.append(self._checkers.look)
 
@@ -53,6 +55,17 @@ class SiteEyes:
         if before is not None and not bundle.baseline and bundle.predecessor != before.generation:
             return f"generation {bundle.generation} came after {before.generation}, not after {bundle.predecessor}"
         return None
+
+    def kept_then_counted(self, _: Sight) -> str | None:
+        """Of what is in force the store knows, and then the counter: neither a death nor a copy of the store takes the
+        node back, nor shuts it out from what it had."""
+        in_force = None if self._site.agent is None else self._site.agent.bundles.bundle
+        if in_force is None:
+            return None
+        stored, counted = self._stored(), self._site.media.floor
+        if in_force.generation <= counted <= stored:
+            return None
+        return f"generation {in_force.generation} is in force, the store has {stored} and the counter {counted}"
 
     def reports_are_its_own(self, _: Sight) -> str | None:
         """Each report in the outbox is signed by this node, under its number, of a bundle that the authority signed."""
@@ -77,6 +90,14 @@ class SiteEyes:
         if told.bundle is not None and told.bundle not in self._site.signed:
             return "tells of a bundle that the authority did not sign"
         return None
+
+    def _stored(self) -> int:
+        """The generation that the node's store has."""
+        kept = self._site.disk.state(NodeStoreState).facts.get("bundle")
+        if kept is None:
+            return 0
+        document = structure(SignedDocument, strict_json(kept)["document"])
+        return decode(Bundle, document.payload).generation
 
     def _fences(self) -> Mapping[str, tuple[int, int]]:
         fences = {f"the counter of {NODE}": (0, self._site.media.floor)}

@@ -1,146 +1,44 @@
-"""A whole fleet in one process: a controller and its nodes, each with its disk and its clock, a
-network between them, a client, and the checkers that look at everything.
-
-Times of two machines are never compared, so each machine has a clock of its own, which starts elsewhere.
-Every name, port and secret is drawn from the seed or written here.
-"""
+"""A whole fleet in one process, with a client, and the checkers that look at everything: what scenarios do with it, and
+what they see of it."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import attrs
 import trio
 
-from lunanexa_apps.controller.gateway.settings import GatewaySettings
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.engine.settings import EngineSettings
 from lunanexa_core.events import Liveness
 from lunanexa_core.identity.token import EnrolmentToken, parse_token
-from lunanexa_core.ids import ClusterId, DeploymentId, NodeId, StartId
+from lunanexa_core.ids import DeploymentId, NodeId, StartId
 from lunanexa_core.nodes.liveness import is_heard
-from lunanexa_core.policy import Policy
 from lunanexa_core.workload import Receipt
 from lunanexa_ports.http_client import HttpBroken, HttpUnreachable
 from lunanexa_simulation.checkers import Checkers
 from lunanexa_simulation.client import Answer, Client, Oracle
-from lunanexa_simulation.clock import EPOCH_WALL_MS, SimulatedClock
 from lunanexa_simulation.controller_host import HOST, PORT, ControllerHost
-from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.engine_program import BINARY, MODEL
 from lunanexa_simulation.eyes import Eyes
-from lunanexa_simulation.fleet_keys import SimulatedFleetKeys
-from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
-from lunanexa_simulation.ids import SimulatedIds
-from lunanexa_simulation.installation import PROMPT_SECRET, Installation, Secrets
-from lunanexa_simulation.journal import JournalState
-from lunanexa_simulation.node_host import PORTS_EACH, NodeHost
-from lunanexa_simulation.promises import Promises
+from lunanexa_simulation.fleet import Fleet
+from lunanexa_simulation.http_client import SimulatedHttpClient
+from lunanexa_simulation.installation import PROMPT_SECRET
 from lunanexa_simulation.run import Run
-from lunanexa_simulation.sight import Sight
-from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
 from lunanexa_simulation.websocket_client import StreamCaller
+from lunanexa_simulation.world_plan import WorldPlan
 
 MODEL_ALIAS: Final = "tiny"
 SERVED_NAME: Final = "reference"
 DEPLOYMENT: Final = "tiny"
-DATA_PORT: Final = 8500
-NODES_MAX: Final = 100
-_PORTS: Final = 25_000
-"""Of all engines together."""
 TOKENS: Final = 64
 """What every answer has."""
 
 
-@attrs.frozen(kw_only=True)
-class WorldPlan:
-    """What a scenario's world is made of."""
-
-    nodes: int = attrs.field(
-        default=1, validator=attrs.validators.and_(attrs.validators.ge(1), attrs.validators.le(NODES_MAX))
-    )
-    latency_ms: tuple[int, int] = (1, 4)
-    sync_ms: int = 2
-    """How long a disk takes until a write is durable."""
-    policy: Policy = attrs.Factory(Policy)
-    snapshot_rows: int = 20
-    """Few, so that runs of seconds are restarted from snapshots."""
-    gateway: GatewaySettings = attrs.Factory(GatewaySettings)
-    engine_arguments: tuple[str, ...] = ("--ttft-ms", "32", "--itl-ms", "16")
-    engine_slots: int = 4
-    restart_budget: int = 5
-    engine_memory: Mapping[str, int] = attrs.Factory(dict)
-    """What the engine's specification says of memory, by member."""
-    specification: Mapping[str, object] = attrs.Factory(dict)
-    """What the deployment's specification says beside its engine."""
-    linger_ms: int = 3_000
-    """How long a killed process stays in the kernel's hands."""
-    doors: bool = True
-    """Whether each node has a data listener, over mutual TLS; else its engines are reached in the clear."""
-    controllers: int = 1
-    """How many share the journal; one of them leads."""
-    controllers_told: int | None = None
-    """Of how many, from the first on, nodes are told at enrolment; ``None``: of all."""
-
-
-class World(Promises):
+class World(Fleet):
     """Made by :func:`open_world`."""
 
     def __init__(self, run: Run, nursery: trio.Nursery, plan: WorldPlan) -> None:
-        super().__init__(run)
-        self.plan = plan
-        self._nursery = nursery
-        self.network = SimulatedNetwork(nursery, run.streams, latency_ms=plan.latency_ms)
-        self.clock = SimulatedClock(mono_ms=1_000_000, wall_ms=EPOCH_WALL_MS)
-        ids = SimulatedIds(run.streams.stream("installation"), self.clock)
-        self.secrets = Secrets.draw(ids)
-        self.keyring = keyring = SimulatedKeyring()
-        self.fleet_keys = SimulatedFleetKeys(keyring, run.streams.stream("controller/keys"))
-        installation = Installation(
-            begin=self.secrets.begin(ClusterId(ids.new("cl")), self.fleet_keys),
-            engine_secret=self.secrets.engine,
-            keyring=keyring,
-            fleet_keys=self.fleet_keys,
-            verifier=SimulatedVerifier(keyring),
-            policy=attrs.evolve(plan.policy, snapshot_rows=plan.snapshot_rows),
-            gateway=plan.gateway,
-        )
-        disk = SimulatedDisk()
-        disk.faults.delay_ms = plan.sync_ms
-        self.sight = Sight(rows=disk.state(JournalState).rows)
-        self.clocks = [self.clock]
-        """Of each controller's machine."""
-        for number in range(2, plan.controllers + 1):
-            self.clocks.append(SimulatedClock(mono_ms=number * 3_333_333, wall_ms=EPOCH_WALL_MS - number))
-        self.controllers = [
-            ControllerHost(
-                nursery=nursery,
-                network=self.network,
-                streams=run.streams,
-                clock=clock,
-                installation=installation,
-                disk=disk,
-                sight=self.sight,
-                host=HOST if number == 1 else f"{HOST}-{number}",
-            )
-            for number, clock in enumerate(self.clocks, start=1)
-        ]
-        self.nodes = [
-            NodeHost(
-                nursery=nursery,
-                network=self.network,
-                streams=run.streams,
-                keyring=keyring,
-                name=NodeId(f"sim-dgx-{number}"),
-                number=number,
-                controllers=[host.node_address for host in self.controllers[: plan.controllers_told]],
-                data_port=DATA_PORT if plan.doors else None,
-                sync_ms=plan.sync_ms,
-                linger_ms=plan.linger_ms,
-                ports_each=min(PORTS_EACH, _PORTS // plan.nodes),
-            )
-            for number in range(1, plan.nodes + 1)
-        ]
+        super().__init__(run, nursery, plan)
         self.client = Client(
             SimulatedHttpClient(self.network, "client"),
             host=HOST,
@@ -169,7 +67,7 @@ class World(Promises):
 
     def _all_heard(self) -> bool:
         known = self.kernel.state.nodes
-        return len(known) == len(self.nodes) and all(node.liveness is Liveness.READY for node in known.values())
+        return all(host.name in known and known[host.name].liveness is Liveness.READY for host in self.nodes)
 
     async def let_in(self, number: int = 0, *, again: bool = False) -> None:
         """Has a token minted, by which the node's next agent enrols."""

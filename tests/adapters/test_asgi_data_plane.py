@@ -297,3 +297,6 @@ async def test_a_base_url_without_its_end_is_told(autojump_clock: MockClock) -> 
         assert "There is /v1/chat/completions" in missed.error()["message"]
         missed = await post(path="/nonsense").call(one.root)
         assert "/v1" not in missed.error()["message"]
+        looked = await Client("GET", "/").call(one.root)
+        assert looked.status == 404
+        assert "the API is below /v1" in looked.error()["message"]

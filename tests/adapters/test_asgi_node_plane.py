@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -277,6 +278,25 @@ async def test_bodies_leave_their_room(autojump_clock: MockClock) -> None:
         for _ in range(3):
             told = await ask("PUT", "n/heartbeat", b" " * BODY_BYTES_MAX).call(one.nodes)
             assert (told.status, told.error()["code"]) == (403, "permission_denied")
+
+
+async def test_a_party_hands_in_one_document_at_a_time(autojump_clock: MockClock) -> None:
+    """By whichever of its certificates: they are so long that it could fill everybody's room."""
+    async with edge(autojump_clock) as one, trio.open_nursery() as nursery:
+
+        def document(peer: PeerCertificate, *, stuck: bool = False) -> Client:
+            return Client("PUT", "/node/v1/n/document", b"{}", SIGNED, stuck=stuck, peer=peer)
+
+        first, newer = document(ANY, stuck=True), attrs.evolve(ANY, serial="78")
+        nursery.start_soon(first.call, one.nodes)
+        await wait_all_tasks_blocked()
+        told = await document(newer).call(one.nodes)
+        assert (told.status, told.error()["code"]) == (503, "no_capacity")
+        other = attrs.evolve(ANY, identity="lunanexa://cl_1/node/m")
+        assert (await document(other).call(one.nodes)).status == 403
+        first.departed.set()
+        await wait_all_tasks_blocked()
+        assert (await document(newer).call(one.nodes)).status == 403
 
 
 async def test_a_kernel_that_is_gone_is_a_503(autojump_clock: MockClock) -> None:

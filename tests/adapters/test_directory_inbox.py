@@ -2,19 +2,27 @@
 
 import json
 import os
+import resource
 import shutil
 import sys
+import threading
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PosixPath
 
 import pytest
 import trio
 
 from lunanexa_adapters.crypto.signing import Ed25519Signer, Ed25519Verifier
 from lunanexa_adapters.files.bundle_files import BUNDLE, SIGNATURE, describe_blob, read_whole_bundle, write_bundle
-from lunanexa_adapters.files.inbox import REPORTS_READ_MAX, ROOM_KEPT_BYTES, DirectoryInbox, read_reports
+from lunanexa_adapters.files.inbox import (
+    REPORTS_BYTES_MAX,
+    REPORTS_READ_MAX,
+    ROOM_KEPT_BYTES,
+    DirectoryInbox,
+    read_reports,
+)
 from lunanexa_core.southbound.bundle import Blob, BundleRefusal, blob_path
-from lunanexa_ports.errors import PortFault
+from lunanexa_ports.errors import PortFault, PortUnavailable
 
 
 @pytest.fixture
@@ -160,6 +168,36 @@ def test_too_many_reports_are_not_read(tmp_path: Path) -> None:
         read_reports(tmp_path / "outbox")
 
 
+def test_reports_that_fill_the_memory_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "outbox").mkdir()
+    for number in range((REPORTS_BYTES_MAX >> 22) + 1):
+        with (tmp_path / "outbox" / f"report-{number}.json").open("wb") as file:
+            file.truncate(1 << 22)
+    with pytest.raises(PortFault, match="elsewhere"):
+        read_reports(tmp_path / "outbox")
+
+
+async def test_who_stops_does_not_wait_for_a_medium_that_answers_never(tmp_path: Path) -> None:
+    begun, answers = threading.Event(), threading.Event()
+
+    class Slow(PosixPath):
+        def __truediv__(self, name: object) -> Path:  # type: ignore[override]  # as few as are used here
+            begun.set()
+            assert answers.wait(30)
+            return Path(self).joinpath(str(name))
+
+    outbox = Slow(tmp_path / "outbox")
+    inbox = DirectoryInbox(inbox=tmp_path, outbox=outbox, blobs=tmp_path, counter=tmp_path / "counter")
+    with trio.fail_after(20):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(inbox.report, 1, b"one")
+            await trio.to_thread.run_sync(begun.wait)
+            nursery.cancel_scope.cancel()
+        answers.set()
+        await inbox.report(2, b"two")
+    assert [data for _, data in read_reports(tmp_path / "outbox")] == [b"one", b"two"], "one after the other"
+
+
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link"])
 async def test_what_is_no_counter_counts_nothing(inbox: DirectoryInbox, tmp_path: Path, kind: str) -> None:
     counter = tmp_path / "counter"
@@ -183,6 +221,20 @@ async def test_a_counter_that_a_power_loss_cut_goes_on(inbox: DirectoryInbox, tm
     assert await inbox.floor() == 7
     await inbox.raise_floor(8)
     assert await inbox.floor() == 123, "a number that may have counted does: too high shuts out, too low lets in"
+
+
+async def test_a_counter_that_could_be_written_in_part_has_not_risen(inbox: DirectoryInbox, tmp_path: Path) -> None:
+    await inbox.raise_floor(7)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "counter").stat().st_size + 2, limits[1]))
+    try:
+        with pytest.raises(PortUnavailable, match="counter"):
+            await inbox.raise_floor(12)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert await inbox.floor() == 7
+    await inbox.raise_floor(12)
+    assert await inbox.floor() == 12
 
 
 async def test_a_counter_that_others_may_write_is_refused(inbox: DirectoryInbox, tmp_path: Path) -> None:

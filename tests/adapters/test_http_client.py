@@ -3,6 +3,7 @@ connections, cancellation at every step."""
 
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -321,6 +322,17 @@ async def test_host_that_is_no_name_is_unreachable() -> None:
 async def test_why_there_is_no_connection_is_said_in_the_systems_words() -> None:
     with pytest.raises(HttpUnreachable, match=r"no connection \(Connection refused\)"):
         await ask(H11HttpClient(), HttpRequest(method="GET", host="127.0.0.1", port=1, target="/"))
+
+
+async def test_a_port_that_speaks_no_tls_is_told_as_such() -> None:
+    async def handler(stream: trio.SocketStream, _: int) -> None:
+        await stream.receive_some()
+        await stream.send_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+
+    async with raw_server(handler) as request:
+        client = H11HttpClient(ssl_context=ssl.create_default_context())
+        with pytest.raises(HttpUnreachable, match="speaks no TLS: it is another port"):
+            await ask(client, request)
 
 
 async def test_cancellation_at_any_step_leaves_nothing_behind() -> None:

@@ -7,7 +7,7 @@ from quart_trio import QuartTrio
 
 from lunanexa_adapters.http_server.limits import ServerLimits
 from lunanexa_adapters.http_server.serve import serve_http
-from lunanexa_ports.asgi import Receive, Scope, Send
+from lunanexa_ports.asgi import ABORT, Receive, Scope, Send
 from tests.adapters.http_tools import echo, parse_answer, read_to_end, read_until, served, ws_frames
 from tests.adapters.test_http_server_malformed import frame, handshake
 
@@ -118,6 +118,23 @@ async def test_refused_handshake_carries_the_applications_answer() -> None:
         status, _, body = parse_answer(await read_to_end(stream))
         assert status == 401
         assert b"no key" in body
+
+
+async def test_an_application_may_close_without_a_close_frame() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            assert ABORT in scope["extensions"]
+            await receive()
+            await send({"type": "websocket.accept"})
+            await send({"type": "websocket.send", "text": "so far"})
+            await send({"type": ABORT})
+            assert (await receive())["type"] == "websocket.disconnect"
+
+    async with served(serve_http, app, QUIET) as server:
+        stream = await server.connect()
+        await stream.send_all(handshake())
+        assert ws_frames(await read_to_end(stream)) == [(1, b"so far")]
+        assert server.faults == []
 
 
 async def test_failed_websocket_handler_is_closed_1011_and_reported() -> None:

@@ -26,9 +26,11 @@ from lunanexa_simulation.disk import SimulatedDisk
 from lunanexa_simulation.fleet_keys import SimulatedFleetKeys
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
 from lunanexa_simulation.ids import SimulatedIds
+from lunanexa_simulation.machine import SimulatedHost
 from lunanexa_simulation.memory import SimulatedMemory
 from lunanexa_simulation.node_store import SimulatedNodeStore
-from lunanexa_simulation.processes import SimulatedHost, SimulatedProcess
+from lunanexa_simulation.process import SimulatedProcess
+from lunanexa_simulation.processes import SimulatedProcesses
 from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
 from tests.apps.tiny_controller import CLUSTER, NODE, TinyController, answer
@@ -212,7 +214,7 @@ class NodeWorld:
     def parts(self, controllers: Sequence[EngineAddress] = (EngineAddress("controller", 8400),)) -> "AgentParts":
         """What one life of an agent stands on."""
         self._lives += 1
-        mount, view = self.disk.mount(), self.host.view()
+        mount, view = self.disk.mount(), SimulatedProcesses(self.host)
         credentials = self.credentials(self.clock, self.identity)
         http = SimulatedHttpClient(self.network, NODE)
         control = SimulatedHttpClient(self.network, NODE, credentials=credentials)

@@ -26,6 +26,7 @@ from lunanexa_adapters.sqlite.journal_reader import open_sqlite_journal_reader
 from lunanexa_adapters.system.clock import SystemClock
 from lunanexa_apps.cli import check_config, invoke, status, up, version
 from lunanexa_apps.cli.completion import Measures
+from lunanexa_apps.cli.main import program
 from lunanexa_apps.cli.status_page import status_page
 from lunanexa_apps.cli.tools import BackupTools, Tools, printable
 from lunanexa_apps.cli.up_screen import (
@@ -36,6 +37,7 @@ from lunanexa_apps.cli.up_screen import (
     announcement_document,
     curl,
     panel,
+    rows,
 )
 from lunanexa_apps.installation import API_KEY, UP_LOCK, prepare_installation, write_address
 from lunanexa_apps.setting_kinds import HostPort
@@ -283,17 +285,50 @@ def test_status_says_what_a_node_does_not_run() -> None:
     assert "local does not run asg_1 (policy_program)" in result.stdout
 
 
-def test_a_receipt_is_not_folded_on_a_narrow_terminal() -> None:
-    console = Console(width=60, file=io.StringIO())
+@pytest.mark.parametrize(("width", "whole"), [(120, True), (80, False), (60, True), (40, True)])
+def test_no_word_of_a_page_is_broken(width: int, whole: bool) -> None:
+    """A screen of the usual width has a line for each receipt, and cuts two of its words; on a narrow one each row
+    stands by itself."""
+    console = Console(width=width, file=io.StringIO())
+    workload, alias = "wl_" + 26 * "0", "a-model-with-a-long-name"
     receipts = [
-        {**receipt, "workload": "wl_" + 26 * "0", "state": "Succeeded", "outcome": None}
+        {**receipt, "workload": workload, "alias": alias, "state": "Succeeded", "outcome": None}
         for receipt in STATUS["receipts"]
     ]
     with console.capture() as page:
         console.print(status_page({**STATUS, "receipts": receipts}, "http://127.0.0.1:8400"))
-    receipt = page.get().splitlines()[-1]
-    assert "…" in receipt
-    assert "4 in, 2 out" in receipt
+    assert max(map(len, page.get().splitlines())) <= width
+    _, found, ended = " ".join(page.get().split()).partition(workload)
+    assert found
+    assert all(part in ended for part in ("Succeeded", "4 in, 2 out"))
+    assert (alias in ended, "…" in ended) == (whole, not whole)
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("statsu", "'status'"), ("journel", "'journal'"), ("xyz", None)])
+def test_a_misspelt_command_has_the_nearest_one_told(typed: str, meant: str | None) -> None:
+    result = CliRunner().invoke(program, [typed])
+    assert result.exit_code == 2
+    assert f"No such command '{typed}'" in result.stderr
+    assert ("Did you mean" in result.stderr) is (meant is not None)
+    assert meant is None or meant in result.stderr
+
+
+def test_what_named_the_controller_is_what_is_to_be_checked(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("another")
+    named = ("--url", "http://box:8400", "--token-file", str(token))
+    assert "check --url" in call(status.command, *named).stderr
+    refused = call(status.command, *named, server=refuse(Outcome.INVALID_API_KEY, "no"))
+    assert "put the operator token there: --token-file" in refused.stderr
+    token.write_text("no ☃")
+    assert "check --token-file" in call(status.command, *named).stderr
+
+
+def test_a_store_that_is_away_is_told_first() -> None:
+    body = json.dumps({**STATUS, "store_ok": False}).encode()
+    result = call(status.command, server=lambda _: Reply(200, [body]), environment=REMOTE)
+    assert "its store can't be used" in result.stdout.partition("NODE")[0]
+    assert "store" not in call(status.command, server=serve_status, environment=REMOTE).stdout
 
 
 def test_status_of_something_that_says_little() -> None:
@@ -445,6 +480,14 @@ def test_invoke_ends_by_the_outcome_table(outcome: Outcome, exit_code: int, hint
     assert result.exit_code == exit_code
     assert "error: because" in result.stderr
     assert hint in result.stderr
+
+
+def test_who_comes_too_often_is_told_when_to_come_again() -> None:
+    def limited(request: HttpRequest) -> Reply:
+        return attrs.evolve(refuse(Outcome.RATE_LIMITED, "too often")(request), head=((b"retry-after", b"42"),))
+
+    result = call(invoke.command, "sun", "Hi", server=limited, environment=REMOTE)
+    assert (result.exit_code, result.stderr) == (75, "error: too often\nnext:  try again in 42 s\n")
 
 
 def test_invoke_tells_of_an_error_within_the_stream() -> None:
@@ -685,12 +728,15 @@ def test_all_models_are_announced() -> None:
     assert announcement_document(many)["model"] == "qwen3:0.6b"
 
 
-def test_the_curl_is_never_folded_on_a_terminal() -> None:
+@pytest.mark.parametrize(("width", "framed"), [(100, True), (60, False)])
+def test_what_is_to_be_copied_is_never_folded_on_a_terminal(width: int, framed: bool) -> None:
     stream = io.StringIO()
-    Announcer(Console(file=stream, force_terminal=True, width=60, no_color=True), as_json=False).serving(ANNOUNCEMENT)
-    for line in curl(ANNOUNCEMENT).splitlines():
+    told = attrs.evolve(ANNOUNCEMENT, api_key="lnx_" + 43 * "x")
+    Announcer(Console(file=stream, force_terminal=True, width=width, no_color=True), as_json=False).serving(told)
+    for line in (*curl(told).splitlines(), *(value for _, value in rows(told))):
         assert line in stream.getvalue()
     assert "LunaNexa is ready" in stream.getvalue()
+    assert ("│" in stream.getvalue()) is framed
 
 
 def test_a_terminal_that_forbids_colors_gets_none() -> None:
@@ -761,6 +807,16 @@ def test_pictures_can_be_exported() -> None:
     console.print(status_page(STATUS, "http://127.0.0.1:8400"))
     console.print(panel(ANNOUNCEMENT))
     assert console.export_svg(title="lunanexa").startswith("<svg")
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["check-config"], ["--help"]])
+def test_output_for_which_there_is_no_room_is_told(arguments: list[str]) -> None:
+    command = [sys.executable, "-c", "import lunanexa_apps.cli.main as m; m.main()", *arguments]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 74
+    assert done.stderr.startswith("error: the output can't be written (No space left on device)\nnext: ")
+    assert len(done.stderr.splitlines()) == 2
 
 
 def test_a_terminal_that_knows_few_characters_gets_those() -> None:

@@ -241,6 +241,21 @@ def test_an_air_gapped_node_is_looked_at_without_a_controller(
     assert not {"authority", "counter", "policy"} & problems(found).keys()
 
 
+def test_only_who_follows_controllers_needs_what_it_would_show_them(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = machine.data / "node" / "identity"
+    folder.mkdir(0o700, parents=True)
+    (folder / "identity.pem").touch(0o600)
+    for verb in ("check-config", "doctor"):
+        found = machine.look(verb, capsys)
+        assert "identity.pem holds no private key" in problems(found)["enrolment"]
+        assert "data directory" in found, "what fails keeps no other step out"
+    assert machine.init() == 0
+    assert not problems(machine.look("check-config", capsys, *machine.air_gapped))
+    assert "air gap" in machine.look("doctor", capsys)
+
+
 def test_what_an_air_gapped_node_lacks_is_named(
     machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -254,6 +269,22 @@ def test_what_an_air_gapped_node_lacks_is_named(
     for verb, options in (("check-config", machine.air_gapped), ("doctor", machine.air_gapped[1:])):
         found = problems(machine.look(verb, capsys, *options))
         assert {"authority", "counter", "inbox", "outbox"} <= found.keys()
+
+
+def test_a_place_that_can_not_be_looked_at_is_named(
+    machine: Machine, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert machine.init() == 0
+    nowhere = tmp_path / ("x" * 300)
+    for verb, options in (("check-config", ["--air-gapped"]), ("doctor", [])):
+        found = problems(machine.look(verb, capsys, *options, "--inbox", str(nowhere), "--outbox", str(nowhere)))
+        assert "can't be looked at (File name too long)" in found["inbox"]
+        assert "can't be looked at (File name too long)" in found["outbox"]
+    machine.data = nowhere
+    for verb in ("check-config", "doctor"):
+        found = problems(machine.look(verb, capsys))
+        assert "can't be looked at" in found["data directory"]
+        assert "policy" in found, "what fails keeps no other step out"
 
 
 def test_a_directory_of_the_other_kind_is_refused(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:

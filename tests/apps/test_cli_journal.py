@@ -228,6 +228,11 @@ def test_an_export_can_be_verified_and_shows_what_was_changed(tmp_path: Path) ->
     assert problem(lines[0], b'{"sequence":"1"}\n').startswith("line 2: $.")
     assert problem(lines[0], b"\xff\n").startswith("line 2: not JSON")
     assert "it is not whole" in problem()
+    path.write_text("# something else\n")
+    strange = call(journal.command, "verify", "--file", str(path))
+    assert (strange.exit_code, strange.stdout) == (1, "")
+    assert "line 1: not an exported journal" in strange.stderr
+    assert "restore" not in strange.stderr
 
 
 async def small_rows() -> list[Row]:
@@ -324,6 +329,9 @@ def test_there_is_no_store(tmp_path: Path) -> None:
     assert nothing.exit_code == 69
     assert "there is no journal at" in nothing.stderr
     assert not (tmp_path / "none").exists()
+    nowhere = offline(tmp_path / ("x" * 300), "verify")
+    assert nowhere.exit_code == 69
+    assert "can't be looked at (File name too long)" in nowhere.stderr
 
 
 def test_rows_of_a_newer_version_are_verified_and_not_replayed(tmp_path: Path) -> None:

@@ -132,6 +132,8 @@ def test_a_directive_is_told_with_its_reason() -> None:
     assert ask("activate", "sim-dgx-1", server=controller).stdout == "sim-dgx-1 is active\n"
     assert [told["directive"] for _, told in controller.told] == ["cordon", "active"]
     assert [told["reason"] for _, told in controller.told] == ["fan", None]
+    revoked = ask("activate", "sim-dgx-1", server=Controller(DOCUMENT | {"revoked": True}))
+    assert "lunanexa node token sim-dgx-1 --again" in revoked.stderr
 
 
 def test_a_drain_that_is_over_says_so() -> None:

@@ -114,6 +114,13 @@ def test_a_missing_field_is_named() -> None:
         codec.structure(DeploymentSpec, document)
 
 
+def test_of_a_misspelt_field_its_own_name_is_told() -> None:
+    document = changed()
+    document["engine"]["drivr"] = document["engine"].pop("driver")
+    with pytest.raises(CodecError, match=r"^\$\.engine\.drivr: is no known member$"):
+        codec.structure(DeploymentSpec, document, closed=True)
+
+
 def test_a_scalar_is_no_object() -> None:
     with pytest.raises(CodecError, match=r"^\$\.engine: expected object, not string$"):
         codec.structure(DeploymentSpec, {"deployment": "d", "alias": "a", "engine": "reference"})

@@ -291,6 +291,11 @@ async def test_a_wrong_field_is_named(more: dict[str, object], param: str) -> No
     assert (status, named) == (400, param)
 
 
+async def test_of_a_bound_only_the_side_that_was_passed_is_told() -> None:
+    answer = await post(engine(), CHAT, chat(max_tokens=0))
+    assert answer.json()["error"]["message"] == "'max_tokens' must be at least 1."
+
+
 @pytest.mark.parametrize(
     ("path", "body", "param"),
     [

@@ -13,7 +13,8 @@ from lunanexa_core.southbound.documents import Directive, DocumentRefusal
 from lunanexa_core.southbound.heartbeat import IdentityGrade, RefusedAssignment, ReplicaState
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.processes import ManagedProcess
-from lunanexa_simulation.processes import SimulatedHost, SimulatedProcesses
+from lunanexa_simulation.machine import SimulatedHost
+from lunanexa_simulation.processes import SimulatedProcesses
 from tests.apps.node_world import BINARY, ENGINE_KEY, NodeWorld, assignment, node_world
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import attrs
@@ -302,17 +303,20 @@ async def test_a_lost_or_old_store_takes_nobody_back(clock: MockClock) -> None:
         agent = await site.start()
         site.bring("1", made(1))
         await site.until_said(generation=1)
-        old = dict(world.disk.state(NodeStoreState).facts)
+        store = world.disk.state(NodeStoreState)
+        old = deepcopy(store)
         site.bring("2", made(2, 1, runs=2))
         await site.until_said(generation=2)
-        for facts in ({}, old):
+        for copy in (NodeStoreState(), old):
             agent.shutdown.ask()
             await agent.ended.wait()
-            world.disk.state(NodeStoreState).facts = dict(facts)
+            store.facts, store.replicas = dict(copy.facts), dict(copy.replicas)
             agent = await site.start()
             assert await site.until_refused("1") == BundleRefusal.ROLLED_BACK.value
             assert await site.until_refused("2") == BundleRefusal.NO_BASELINE.value
+            await trio.sleep(60)
             assert world.host.living() == []
+            assert not store.replicas, "nor is anything left to be started"
         site.bring("3", attrs.evolve(made(3, 2, runs=3), baseline=True))
         await site.until_said(generation=3)
 

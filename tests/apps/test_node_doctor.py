@@ -9,8 +9,9 @@ from trio.testing import MockClock
 from lunanexa_apps.node.check_config import check_config
 from lunanexa_apps.node.doctor import Instruments, examine
 from lunanexa_apps.node.findings import Finding, Verdict, any_problem, document_of
-from lunanexa_apps.node.folder import NodeFolder
+from lunanexa_apps.node.folder import NodeFolder, Way
 from lunanexa_apps.node.plan import Told
+from lunanexa_apps.node.settings import NodePorts
 from lunanexa_apps.node.token_file import TokenFile
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_ports.asgi import Receive, Scope, Send
@@ -33,6 +34,10 @@ async def enrolled(world: NodeWorld, *, data_address: str | None = "10.0.0.7:841
     await world.controller.until(lambda: world.controller.heartbeats)
 
 
+def way_of(ports: NodePorts) -> Way:
+    return Way(ports.credentials, ports.control)
+
+
 async def look(
     world: NodeWorld,
     told: Told | None = None,
@@ -45,14 +50,13 @@ async def look(
     seen = NodeFolder(
         place="/data",
         store=parts.ports.store,
-        credentials=parts.ports.credentials,
+        way=lambda: way_of(parts.ports),
         holder="an agent",
         free_mib=50_000,
     )
     with_ = Instruments(
         clock=world.clock,
         memory=world.memory,
-        control=parts.ports.control,
         signer=parts.ports.signer,
         find_devices=lambda: ("NVIDIA GB10",),
         address_towards=lambda _: None,
@@ -156,7 +160,7 @@ async def test_the_configuration_is_checked_without_asking_anybody(clock: MockCl
         files = SimulatedPrivateFiles(private)
         file = TokenFile(files, "token")
         folder = NodeFolder(
-            place="/data", store=parts.ports.store, credentials=parts.ports.credentials, holder=None, free_mib=1
+            place="/data", store=parts.ports.store, way=lambda: way_of(parts.ports), holder=None, free_mib=1
         )
 
         async def checked(told: Told, taken: str | None = None) -> dict[str, Finding]:

@@ -223,6 +223,19 @@ async def test_a_node_that_is_enrolled_enrols_anew_with_another_token_and_keeps_
         assert len(world.engine.started) == 1
 
 
+async def test_a_node_that_is_enrolled_waits_with_another_token_as_long_as_it_is_told(clock: MockClock) -> None:
+    async with node_world(clock) as world:
+        await serving(world)
+        world.newest.kill()
+        world.token = world.controller.mint()
+        world.controller.admits_from_ms = world.controller.clock.now().mono_ms + 4_000
+        await world.start()
+        await heard(world)
+        assert {one.token for one in world.controller.enrolments[1:]} == {world.token.token}
+        assert len(world.controller.enrolments) > 2
+        assert world.spent == 2, "it is good still, and lets the node in"
+
+
 async def test_a_new_token_that_is_of_no_use_takes_nothing_from_a_node(clock: MockClock) -> None:
     async with node_world(clock) as world:
         await serving(world)

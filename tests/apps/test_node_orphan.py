@@ -6,7 +6,8 @@ import trio
 from trio.testing import MockClock
 
 from lunanexa_core.southbound.heartbeat import ReplicaReport, ReplicaState
-from lunanexa_simulation.processes import SimulatedProcess, SimulatedProcesses
+from lunanexa_simulation.process import SimulatedProcess
+from lunanexa_simulation.processes import SimulatedProcesses
 from tests.apps.node_world import BINARY, NodeWorld, assignment, node_world
 
 PORT = 40_001

@@ -10,7 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from lunanexa_apps.codec import decode, encode
 from lunanexa_apps.controller.enrolment import BAD_SIGNATURE
 from lunanexa_apps.controller.status import status_document
-from lunanexa_core.commands import ApplyDeployment, Reconcile, RevokeNode, SetDirective
+from lunanexa_core.commands import ApplyDeployment, Reconcile, RevokeNode, SetDirective, Tick
 from lunanexa_core.events import Liveness
 from lunanexa_core.identity import checks
 from lunanexa_core.identity.certificate import VALID_MS
@@ -216,6 +216,10 @@ def wanted(answer: bytes | Refusal) -> bool:
     return isinstance(answer, Refusal) and answer.outcome is Outcome.DOCUMENT_WANTED
 
 
+def alerts(one: Plane) -> list[Any]:
+    return [alert["code"] for alert in status_document(one.kernel, "1")["alerts"]]  # type: ignore[call-overload,index,union-attr]  # a JSON value
+
+
 def recovering(one: Plane) -> bool:
     return one.kernel.state.recovery is not None
 
@@ -252,8 +256,7 @@ async def test_a_node_that_says_to_be_ahead_must_show_a_document_of_the_cluster(
             "no harm is done by one that is known"
         )
         assert wanted(await beat(one, node, epoch=7, generation=5))
-        codes = [alert["code"] for alert in status_document(one.kernel, "1")["alerts"]]  # type: ignore[call-overload,index,union-attr]  # a JSON value
-        assert codes == ["documents_not_shown"], "who must look is told"
+        assert alerts(one) == ["documents_not_shown"], "who must look is told"
         assert one.metrics.value("lunanexa_node_findings_total", {"finding": "document_wanted"}) == 7
         assert not recovering(one)
         assert isinstance(await one.plane.show(node.name, node.peer, lost), bytes)
@@ -261,7 +264,24 @@ async def test_a_node_that_says_to_be_ahead_must_show_a_document_of_the_cluster(
         assert not recovering(one)
         assert isinstance(await beat(one, node, epoch=7, generation=5), bytes)
         assert recovering(one)
-        assert one.kernel.observed.claims == {}
+        assert one.kernel.observed.claiming == set()
+
+
+async def test_who_is_gone_alerts_nobody(autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node, other = await one.enrolled("node-1"), await one.enrolled("node-2")
+        readings = one.kernel.observed.nodes
+        await beat(one, node, skew_ms=60_000, skew_error_ms=1)
+        readings[node.name] = attrs.evolve(readings[node.name], withheld=True)
+        assert wanted(await beat(one, other, epoch=7, generation=5))
+        assert alerts(one) == ["clock_skew", "documents_not_shown", "reports_withheld"]
+        while one.kernel.state.nodes[node.name].liveness is not Liveness.LOST:
+            await trio.sleep(0.5)
+            await one.kernel.ask(Tick(), "test")
+        assert alerts(one) == ["documents_not_shown"]
+        await one.kernel.ask(SetDirective(node=other.name, directive=Directive.RETIRE), "operator")
+        await one.kernel.ask(Reconcile(()), "test")
+        assert alerts(one) == []
 
 
 async def test_a_key_that_was_made_since_proves_and_one_that_was_dropped_does_not(autojump_clock: MockClock) -> None:
@@ -294,8 +314,7 @@ async def test_who_floods_the_journal_is_answered_and_granted_nothing(autojump_c
         assert kernel.head.sequence - rows <= POLICY.node_rows_burst + 2
         told = kernel.state.replicas[ASSIGNMENT]
         assert why_not_routable(kernel.state, kernel.observed, POLICY, told, kernel.now()) is NotRoutable.NODE_WITHHELD
-        codes = [alert["code"] for alert in status_document(kernel, "1")["alerts"]]  # type: ignore[call-overload,index,union-attr]  # a JSON value
-        assert codes == ["reports_withheld"]
+        assert alerts(one) == ["reports_withheld"]
         assert one.metrics.value("lunanexa_node_findings_total", {"finding": "reports_withheld"}) >= 15
         await trio.sleep(1)
         await beat(one, node, told)

@@ -5,6 +5,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from lunanexa_apps.codec import decode
 from lunanexa_apps.controller.enrolment import BAD_CHALLENGE, BAD_SIGNATURE, CHALLENGE_MS
 from lunanexa_apps.controller.issuing import LACKS_KEYS, LOOK_AGAIN_MS
 from lunanexa_apps.controller.kernel import NOT_LEADER
@@ -15,6 +16,7 @@ from lunanexa_core.identity.enrol import BAD_TOKEN, REPEAT_MS
 from lunanexa_core.ids import NodeId
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.southbound.documents import SignedDocument
+from lunanexa_core.southbound.enrolment import Enrolled
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.signing import Signer
 from lunanexa_simulation.rng import Streams
@@ -22,6 +24,11 @@ from tests.apps.node_party import NodeParty, mint
 from tests.apps.node_plane import node_plane
 
 DAY_S = 86_400
+
+
+def certificate(answer: bytes | Refusal) -> str:
+    assert isinstance(answer, bytes), answer
+    return decode(Enrolled, answer).certificate
 
 
 async def test_a_node_is_answered_all_that_it_needs(autojump_clock: MockClock) -> None:
@@ -114,6 +121,42 @@ async def test_a_certificate_is_renewed_for_who_shows_one_that_is_good(autojump_
         named = await one.renew(node, node.renewal(node=NodeId("node-2")))
         assert isinstance(named, Refusal)
         assert named.outcome is Outcome.PERMISSION_DENIED
+
+
+async def test_who_did_not_hear_its_renewal_is_given_the_same_again(autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node = await one.enrolled("node-1")
+        await one.sleeps(DAY_S / 2)
+        lost = await one.renew(node, node.renewal())
+        held = one.kernel.state.nodes[node.name].certificates
+        assert len(held) == 2
+        again = await one.renew(node, node.renewal())
+        challenged = await one.plane.renew(node.name, None, node.renewal(await one.challenge("node-1")))
+        assert certificate(again) == certificate(challenged) == certificate(lost)
+        assert one.kernel.state.nodes[node.name].certificates == held
+        node.accept(again)
+        asked_anew = await one.renew(node, node.renewal())
+        assert isinstance(asked_anew, Refusal)
+        assert asked_anew.outcome is Outcome.RATE_LIMITED, "that was another request"
+
+
+@pytest.mark.parametrize("since", ["old", "others are trusted", "enrolled anew"])
+async def test_what_was_given_counts_for_as_long_as_it_would(since: str, autojump_clock: MockClock) -> None:
+    async with node_plane(autojump_clock) as one:
+        node = await one.enrolled("node-1")
+        await one.sleeps(DAY_S / 2)
+        lost = await one.renew(node, node.renewal())
+        match since:
+            case "old":
+                await one.sleeps(DAY_S * 0.51)
+            case "others are trusted":
+                authority, signing = one.fleet_keys.make()
+                await one.kernel.ask(RotateTrust(authority=authority, signing_key=signing), "operator")
+            case _:
+                token = await mint(one.kernel, "node-1", again=True)
+                await one.plane.enrol(node.name, node.enrolment(token))
+        answer = await one.plane.renew(node.name, None, node.renewal(await one.challenge("node-1")))
+        assert isinstance(answer, Refusal) or certificate(answer) != certificate(lost)
 
 
 @pytest.mark.parametrize(("days", "taken"), [(2, True), (29, True), (30.5, True), (31.5, False)])

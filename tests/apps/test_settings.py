@@ -138,8 +138,8 @@ def test_variables_with_another_meaning_are_no_settings(variable: str) -> None:
         ),
         ({}, {}, {"alias": 7}, "alias (from /etc/lunanexa.toml: alias): expected a string, not an integer"),
         ({}, {}, {"alias": {}}, "alias (from /etc/lunanexa.toml: alias): expected a string, not a table"),
-        ({"listen": "host"}, {}, {}, "listen (from --listen): expected HOST:PORT"),
-        ({"listen": "h:99999"}, {}, {}, "listen (from --listen): expected HOST:PORT"),
+        ({"listen": "host"}, {}, {}, "listen (from --listen): expected HOST:PORT, a port from 0 to 65535"),
+        ({"listen": "h:99999"}, {}, {}, "listen (from --listen): expected HOST:PORT, a port from 0 to 65535"),
         (
             {},
             {"LUNANEXA_LOG_LEVEL": "loud"},

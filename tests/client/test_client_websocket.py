@@ -1,5 +1,6 @@
 """The WebSocket face against a server that a test scripts frame by frame."""
 
+import socket
 from typing import Any
 
 import attrs
@@ -23,6 +24,7 @@ from lunanexa_client import (
     WorkloadCancelled,
 )
 from lunanexa_client.address import parse_address
+from lunanexa_client.link import open_link
 from lunanexa_core.contract.frames import CREDITS
 from tests.client.scripted import CountedIds
 from tests.client.websocket_server import LIMIT_S, Peer, websocket_server
@@ -59,6 +61,15 @@ async def test_a_workload() -> None:
         assert (b"authorization", b"Bearer lnx_secret") in request.headers
         assert (b"x-lunanexa-priority", b"Critical") in request.headers
         assert (b"x-lunanexa-deadline-ms", b"600000") in request.headers
+
+
+async def test_it_notices_a_machine_that_is_gone_as_calls_do() -> None:
+    async with websocket_server(Peer.until_closed) as server, open_link(server.settings, ()) as link:
+        assert isinstance(link.stream, trio.SocketStream)
+        tcp = link.stream.socket
+        assert tcp.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert 0 < tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 60_000
+        assert tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) <= 60
 
 
 async def test_many_workloads_keep_apart() -> None:

@@ -62,7 +62,7 @@ class Peer:
         stream.socket.close()
 
 
-Script = Callable[[Peer], Awaitable[None]]
+Script = Callable[[Peer], Awaitable[object]]
 
 
 @attrs.frozen

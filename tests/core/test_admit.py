@@ -17,15 +17,17 @@ from lunanexa_core.events import (
     ReplicaChanged,
     WorkloadAdmitted,
 )
-from lunanexa_core.ids import Alias, KeyId, SessionId
+from lunanexa_core.ids import Alias, KeyId, NodeId, SessionId
 from lunanexa_core.kernel.apply import apply
 from lunanexa_core.keys import Role, secret_digest
+from lunanexa_core.observed import Declined
 from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.southbound.heartbeat import IdentityGrade, ReplicaState
 from lunanexa_core.workload import Dialect, WorkloadRequest
 from tests.core.builders import (
     ALIAS,
     ASSIGNMENT,
+    BOOT,
     DEPLOYMENT,
     NODE,
     NOW,
@@ -115,6 +117,15 @@ def test_draining_and_a_lapsed_session_are_503() -> None:
 )
 def test_without_a_routable_replica_nothing_is_taken_in(change: Event, outcome: Outcome) -> None:
     assert outcome_of([*serving_events(), change], request()) is outcome
+
+
+def test_what_no_node_s_owner_lets_run_has_no_place() -> None:
+    stopped = [*serving_events(), ReplicaChanged(NODE, report(state=ReplicaState.STOPPING))]
+    runs = state_of(stopped).deployments[DEPLOYMENT].runs
+    declined = Declined(node=NODE, boot=BOOT, deployment=DEPLOYMENT, runs=runs, refusal="policy_program")
+    assert outcome_of(stopped, request(), declined=frozenset((declined,))) is Outcome.NO_PLACEMENT
+    of_another = attrs.evolve(declined, node=NodeId("node-2"))
+    assert outcome_of(stopped, request(), declined=frozenset((of_another,))) is Outcome.STARTING
 
 
 def test_a_node_that_was_not_heard_is_not_granted_anything() -> None:

@@ -1,7 +1,7 @@
 """The canonical bytes of documents, and what the strict reader refuses."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -141,6 +141,23 @@ def test_nesting_without_end_has_no_canonical_form() -> None:
 def test_what_is_no_strict_json(data: bytes) -> None:
     with pytest.raises(NotCanonical):
         strict_json(data)
+
+
+@pytest.mark.parametrize("read", [strict_json, read_canonical])
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b'{"a":\nsecret}', "not JSON, at line 2, column 1"),
+        (b'"secret\xff"', "not JSON: byte 7 is not UTF-8"),
+        (b"[" * 100_000, "not JSON: nested too deeply"),
+    ],
+)
+def test_where_it_is_no_json_is_told_and_not_what_stands_there(
+    read: Callable[[bytes], object], data: bytes, told: str
+) -> None:
+    with pytest.raises(NotCanonical) as caught:
+        read(data)
+    assert str(caught.value) == told
 
 
 def test_an_escaped_pair_is_one_character() -> None:

@@ -1,6 +1,7 @@
 """Drivers: the exact command line and environment of each start, and what an engine's answers are taken for."""
 
 import json
+import weakref
 from pathlib import Path
 
 import attrs
@@ -242,6 +243,17 @@ def test_engine_urls() -> None:
         "http://h:1\n",
     ):
         assert parse_engine_url(bad) is None, bad
+
+
+def test_what_strangers_call_an_address_does_not_stay_in_memory() -> None:
+    class Text(str):
+        pass
+
+    sent = Text("http://" + "x" * 1_000)
+    left = weakref.ref(sent)
+    assert parse_engine_url(sent) is None
+    del sent
+    assert left() is None
 
 
 def test_where_an_adopted_engine_answers() -> None:

@@ -20,7 +20,8 @@ from lunanexa_core.kernel.decide import Decision, Done, decide
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Refusal
 from lunanexa_core.policy import Policy
-from lunanexa_core.recovery import rebase, recovery_plan
+from lunanexa_core.recovery import rebase
+from lunanexa_core.recovery_plan import recovery_plan
 from lunanexa_core.recovery_reasons import RecoveryCause, RecoveryReason
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant

@@ -27,7 +27,8 @@ from lunanexa_core.kernel.apply import apply
 from lunanexa_core.kernel.decide import Answer, Done, decide
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
-from lunanexa_core.recovery import epoch_floor, recovery_plan
+from lunanexa_core.recovery import epoch_floor
+from lunanexa_core.recovery_plan import recovery_plan
 from lunanexa_core.routing.pick import deny_waiting, grant_waiting
 from lunanexa_core.routing.routable import routable_replicas
 from lunanexa_core.southbound.heartbeat import ReplicaReport, ReplicaState

@@ -147,7 +147,7 @@ class Placed:
     def hold(self, node: NodeId) -> None:
         """A request in progress."""
         start = self.state.replicas[self.on(node).assignment].start
-        held = Held(start=start, deployment=DEPLOYMENT, granted_mono_ms=self.now.mono_ms)
+        held = Held(start=start, deployment=DEPLOYMENT, node=node, by_door=False, granted_mono_ms=self.now.mono_ms)
         self.observed.hold(request(1).workload, held)
 
 

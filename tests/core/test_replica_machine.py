@@ -306,6 +306,17 @@ def test_a_proven_process_is_kept_and_must_show_its_health_anew() -> None:
     assert taken.record.deadline_ms == 77 + RULES.start_timeout_ms
 
 
+def test_what_served_the_agent_before_is_drained_though_nobody_looked_yet() -> None:
+    life = Life().ready()
+    life.record = recovered(life.record, alive=True).record
+    assert life.see(StopAsked()) == ()
+    assert life.is_in(ReplicaState.DRAINING)
+    assert life.see(Probed(start=S1, health=Health.READY, readings=IDLE), RULES.drain_quiet_ms) == (Action.TERMINATE,)
+    life = Life().launch()
+    life.record = recovered(life.record, alive=True).record
+    assert life.see(StopAsked()) == (Action.TERMINATE,), "what did not serve yet has no requests"
+
+
 def test_a_process_that_ended_unobserved_is_a_crash() -> None:
     life = Life().ready()
     life.crash()

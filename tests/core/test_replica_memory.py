@@ -183,6 +183,14 @@ def test_a_stop_takes_over_from_a_restart_for_memory() -> None:
     assert life.is_in(ReplicaState.ABSENT)
 
 
+def test_a_new_agent_drains_what_holds_too_much_when_it_looks_first() -> None:
+    life = Life(LIMITED).ready()
+    found = recover(life.record.durable(), alive=True, recorded=True, now_ms=7, rules=LIMITED, jitter_per_mille=0)
+    life.record = found.record
+    assert life.see(held(life, 600)) == ()
+    assert (life.record.state, life.record.ending) == (ReplicaState.DRAINING, Ending.RESTART)
+
+
 def test_a_new_agent_ends_what_the_last_one_drained_for_its_memory() -> None:
     life = Life(LIMITED).ready()
     life.see(held(life, 600))

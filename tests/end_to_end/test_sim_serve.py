@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +35,8 @@ class Simulated:
 
     origin: str
     access: dict[str, str]
+    begun: Counter[str] = attrs.Factory(Counter)
+    """The faults that were asked for."""
 
     def client(self) -> openai.OpenAI:
         return openai.OpenAI(
@@ -46,6 +49,7 @@ class Simulated:
     def begin(self, **fault: object) -> int:
         answer = httpx2.post(f"{self.origin}/sim/faults", json=fault, timeout=LIMIT_S)
         assert answer.status_code == 201, answer.text
+        self.begun[f"fault {fault['kind']}"] += 1
         return int(answer.json()["id"])
 
     def heal(self, number: int) -> None:
@@ -87,23 +91,24 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Simulated]:
         try:
             assert process.stderr is not None
             origin = next(line.split()[1] for line in process.stderr if line.startswith("console")).removesuffix("/sim")
-            yield Simulated(origin, httpx2.get(f"{origin}/sim", timeout=LIMIT_S).json()["access"])
+            used = Simulated(origin, httpx2.get(f"{origin}/sim", timeout=LIMIT_S).json()["access"])
+            yield used
             process.send_signal(signal.SIGINT)
             told, errors = process.communicate(timeout=LIMIT_S)
         finally:
             process.kill()
     assert process.returncode == 0, (told, errors)
-    _is_sound(document, told)
+    _is_sound(document, told, used)
 
 
-def _is_sound(path: Path, told: str) -> None:
+def _is_sound(path: Path, told: str, used: Simulated) -> None:
     document = json.loads(path.read_text())
     jsonschema_rs.validator_for(simulation_schema()).validate(document)
     assert (document["kind"], document["verdict"], document["nodes"]) == ("serve", "held", 2)
     assert document["hardware_performance_validated"] is False
-    assert document["quiescent_instants"] > 50
+    assert document["quiescent_instants"] > 5
     assert {one["verdict"] for one in document["invariants"]} == {"held"}
-    assert document["happened"]["fault controller-down"] == 2
+    assert {what: count for what, count in document["happened"].items() if what.startswith("fault ")} == used.begun
     assert "serve seed 3: held" in told
 
 
@@ -154,8 +159,9 @@ async def test_a_strangers_websocket_is_served_and_broken(simulated: Simulated) 
         assert [frame["type"] for frame in frames][:2] == ["accepted", "event"]
         assert frames[-1]["response"]["usage"]["output"] == 8
         simulated.begin(kind="controller-down", for_ms=500)
-        with pytest.raises(ConnectionClosedError):
+        with pytest.raises(ConnectionClosedError) as broken:
             client.recv(timeout=LIMIT_S)
+        assert broken.value.rcvd is None, "as a controller that dies: without a close frame"
     await simulated.until(simulated.is_well)
     await simulated.until(simulated.answers)
 

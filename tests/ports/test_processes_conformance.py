@@ -10,7 +10,9 @@ import trio
 from lunanexa_adapters.processes.processes import LinuxProcesses
 from lunanexa_ports.conformance import processes
 from lunanexa_ports.processes import Processes
-from lunanexa_simulation.processes import SimulatedHost, SimulatedProcess, SimulatedProcesses
+from lunanexa_simulation.machine import SimulatedHost
+from lunanexa_simulation.process import SimulatedProcess
+from lunanexa_simulation.processes import SimulatedProcesses
 
 pytestmark = pytest.mark.thorough
 
@@ -115,7 +117,7 @@ class SimulatedHostUnderTest(processes.HostUnderTest):
         self._views: list[SimulatedProcesses] = []
 
     def open(self) -> Processes:
-        self._views.append(self._host.view())
+        self._views.append(SimulatedProcesses(self._host))
         return self._views[-1]
 
     def working_directory(self) -> str:

@@ -12,6 +12,7 @@ from lunanexa_core.ids import StartId
 from lunanexa_core.southbound.outbox import OutboxReport, RefusedBundle, SignedReport
 from lunanexa_simulation.documents import StateDocument
 from lunanexa_simulation.engine_program import LOG_SECRET
+from lunanexa_simulation.node_store import NodeStoreState
 from lunanexa_simulation.picture import picture_of_site
 from lunanexa_simulation.run import Manner, Run, RunResult, run_simulated
 from lunanexa_simulation.scenarios import SCENARIOS
@@ -43,6 +44,14 @@ async def nothing(_: Site, _eyes: SiteEyes) -> None:
 
 async def counter_set_back(site: Site, _: SiteEyes) -> None:
     site.media.floor = 0
+
+
+async def counter_ahead(site: Site, _: SiteEyes) -> None:
+    site.media.floor = 2
+
+
+async def not_in_the_store(site: Site, _: SiteEyes) -> None:
+    site.disk.state(NodeStoreState).facts.pop("bundle")
 
 
 async def second_engine(site: Site, eyes: SiteEyes) -> None:
@@ -99,6 +108,8 @@ async def follows_by_leaving_one_out(site: Site, eyes: SiteEyes) -> None:
 
 FAULTS = [
     ("fences_never_fall", counter_set_back),
+    ("kept_then_counted", counter_ahead),
+    ("kept_then_counted", not_in_the_store),
     ("one_process_each", second_engine),
     ("no_secret_shown", key_in_a_log),
     ("no_secret_shown", log_of_an_engine_in_a_log),

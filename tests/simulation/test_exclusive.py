@@ -12,7 +12,8 @@ from lunanexa_simulation.faults import Way, join, part
 from lunanexa_simulation.run import Run, RunResult, run_simulated
 from lunanexa_simulation.scenarios.exclusive import PLAN, SILENCE_MS, play
 from lunanexa_simulation.verdicts import Verdict
-from lunanexa_simulation.world import DEPLOYMENT, World, WorldPlan, open_world
+from lunanexa_simulation.world import DEPLOYMENT, World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 pytestmark = pytest.mark.slow
 

@@ -1,6 +1,7 @@
 """The command: its documents, its exit codes, and what a failure tells."""
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import trio
 
 from lunanexa_apps.codec import encode
 from lunanexa_simulation.cli.told import failure_lines
-from lunanexa_simulation.documents import SCHEMA, RunDocument, run_document, simulation_schema
+from lunanexa_simulation.documents import SCHEMA, RunDocument, simulation_schema
 from lunanexa_simulation.main import main
 from lunanexa_simulation.planned import PLANNED
+from lunanexa_simulation.results import run_document
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios import SCENARIOS, Scenario
 from lunanexa_simulation.verdicts import LivenessBroken, SafetyBroken
@@ -152,6 +154,7 @@ def test_replay_shows_the_world_at_an_instant(capsys: pytest.CaptureFixture[str]
     assert "agent-kill seed 3, stopped at 2000 virtual ms" in shown
     assert "controller: leads in epoch 1" in shown
     assert "sim-dgx-1: agent runs, ready, active" in shown
+    assert re.search(r"^  journal: \d+ rows, a sync takes \d+ ms$", shown, re.MULTILINE), "nothing else is of note"
     assert main(["replay", "--scenario", "agent-kill", "--seed", "3", "--until", "99999999"]) == 0
     assert "was over after" in capsys.readouterr().out
 
@@ -159,4 +162,22 @@ def test_replay_shows_the_world_at_an_instant(capsys: pytest.CaptureFixture[str]
 @pytest.mark.slow
 def test_shrink_asks_for_a_seed_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shrink", "--scenario", "agent-kill", "--seed", "3"]) == 64
-    assert "does not fail" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "does not fail" in told
+    assert "Usage" not in told
+
+
+@pytest.mark.slow
+def test_only_mishaps_that_the_seed_has_can_be_left(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "agent-kill", "--seed", "3", "--only", "3"]) == 64
+    told = capsys.readouterr()
+    assert told.err == "Error: --only: seed 3 of agent-kill has no mishaps in store\n"
+    assert told.out == ""
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("first-slise", "did you mean first-slice?"), ("no-such", "'no-such';")])
+def test_of_a_misspelt_scenario_the_nearest_is_told(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", typed]) == 64
+    told = capsys.readouterr().err
+    assert meant in told
+    assert "lunanexa-sim list" in told

@@ -1,5 +1,11 @@
 """Forms of an earlier version: they say less, and mean the same."""
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
 from lunanexa_apps.codec import decode, encode, structure
 from lunanexa_apps.controller.replay import Replay
 from lunanexa_apps.controller.snapshot import Snapshot, Unusable, decode_snapshot, encode_snapshot
@@ -7,11 +13,22 @@ from lunanexa_core.canonical import strict_json
 from lunanexa_core.journal import Head
 from lunanexa_core.kernel.apply import APPLY_VERSION
 from lunanexa_core.southbound.heartbeat import Heartbeat
-from lunanexa_simulation.older import UNSAID, OlderSigner, older, older_rows, older_snapshot
+from lunanexa_simulation.older import (
+    RELEASED,
+    UNSAID,
+    OlderSigner,
+    older,
+    older_rows,
+    older_snapshot,
+    released_records,
+    released_rows,
+)
 from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.signing import SimulatedKeyring, SimulatedVerifier
 from tests.core import builders
 from tests.simulation.small import small_world
+
+DUMPS = sorted((Path(__file__).parents[1] / "fixtures" / "stores").glob("sqlite-journal-*.sql"))
 
 
 def test_what_can_be_left_out_is_and_nothing_else() -> None:
@@ -38,6 +55,21 @@ async def test_older_rows_are_a_chain_that_makes_the_same_state() -> None:
         assert replay.state == small.kernel.state
         assert heads[rows[-1].sequence] == replay.head
         assert sum(len(row.record) for row in rows) < sum(len(row.record) for row in small.journal.rows)
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=[dump.stem for dump in DUMPS])
+def test_what_a_released_version_wrote_is_that_to_the_byte(dump: Path) -> None:
+    schema = int(dump.stem.rpartition("-")[2])
+    assert schema in RELEASED, f"write its records to released/journal-{schema}.jsonl, one a line"
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(dump.read_bytes().decode())
+        stored = connection.execute("SELECT record FROM row ORDER BY sequence").fetchall()
+    assert released_records(schema) == [record for (record,) in stored]
+    rows, head = released_rows(schema)
+    replay = Replay()
+    for row in rows:
+        replay.feed(row)
+    assert (replay.head, len(replay.state.receipts), len(replay.state.open)) == (head, 2, 2)
 
 
 async def test_an_older_snapshot_is_whole_and_of_another_version() -> None:

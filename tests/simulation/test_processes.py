@@ -1,6 +1,10 @@
 """Real processes: their plan, and that each check of what a run left sees its own fault."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +25,7 @@ from lunanexa_core.ids import StartId
 from lunanexa_core.journal import Head, Row, head_with
 from lunanexa_core.state_digest import state_digest
 from lunanexa_core.workload import Attempt, Settlement
-from lunanexa_ports.children import ChildOrder
+from lunanexa_ports.children import SUPERVISOR_FD, ChildOrder
 from lunanexa_simulation.children import SimulatedChild, SimulatedChildren, serve_until_terminated
 from lunanexa_simulation.client import Answer, Ending
 from lunanexa_simulation.documents import LogDocument, ProcessesDocument, simulation_schema
@@ -31,6 +35,7 @@ from lunanexa_simulation.real.leaks import files_of, leak_in
 from lunanexa_simulation.real.managed import Managed
 from lunanexa_simulation.real.plan import Blow, Part, strikes_of
 from lunanexa_simulation.real.promises import ProcessCrashed, Promises
+from lunanexa_simulation.real.reaper import main as reap
 from lunanexa_simulation.real.view import at_rest, lacking_nodes, lacking_replicas
 from lunanexa_simulation.verdicts import LivenessBroken, SafetyBroken
 from tests.core import builders
@@ -209,6 +214,28 @@ def test_a_secret_is_found_where_it_may_not_stand(tmp_path: Path) -> None:
     assert leak_in(files_of(tmp_path), {"the API key": "lnx_hidden"}) is None
     (tmp_path / "controller" / "store").write_bytes(b"\x00lnx_hidden\x00")
     assert leak_in(files_of(tmp_path), {"the API key": "lnx_hidden"}) == "the API key stands in controller/store"
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_what_is_left_of_a_run_that_was_killed_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keep: bool
+) -> None:
+    folder, waits = tmp_path / "run", [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    folder.mkdir()
+    reading, writing = os.pipe()
+    monkeypatch.setenv(SUPERVISOR_FD, str(reading))
+    os.close(writing)
+    pipe = subprocess.PIPE
+    with (
+        subprocess.Popen([*waits, "lunanexa-engine", str(folder)], stdin=pipe) as ours,
+        subprocess.Popen([*waits, "somebody's", str(folder)], stdin=pipe) as somebodys,
+    ):
+        reap(folder, keep=keep)
+        assert ours.wait(10) == -signal.SIGKILL
+        assert somebodys.poll() is None
+        somebodys.kill()
+    os.close(reading)
+    assert folder.exists() == keep
 
 
 def status(**changes: Any) -> dict[str, Any]:

@@ -10,7 +10,9 @@ import attrs
 import pytest
 import trio
 
+from lunanexa_core.ids import RequestId
 from lunanexa_core.time import Instant
+from lunanexa_ports.asgi import Message, Scope
 from lunanexa_ports.clock import Clock
 from lunanexa_ports.http_client import HttpRequest
 from lunanexa_simulation.client import Client, Ending
@@ -25,6 +27,7 @@ from lunanexa_simulation.serving.board import FaultBoard
 from lunanexa_simulation.serving.console import Console
 from lunanexa_simulation.serving.feed import Feed
 from lunanexa_simulation.serving.front import Front
+from lunanexa_simulation.serving.front_stream import carry_stream
 from lunanexa_simulation.serving.kinds import FAULTS
 from lunanexa_simulation.serving.real_time import RealTime
 from lunanexa_simulation.serving.status import Access
@@ -35,7 +38,8 @@ from lunanexa_simulation.trace import LogBuffer, Trace
 from lunanexa_simulation.verdicts import Verdict
 from lunanexa_simulation.websocket_client import StreamCaller
 from lunanexa_simulation.websocket_network import Refused, WebSocketExchange, open_websocket
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 FRONT: Final = "front"
 WEB: Final = 80
@@ -261,6 +265,41 @@ def test_a_stream_of_a_controller_that_dies_ends() -> None:
     serving(body)
 
 
+def test_what_a_stranger_says_before_it_leaves_is_heard() -> None:
+    """Also where it is all there at once, as in one packet."""
+
+    async def body(served: Served) -> None:
+        world, accepted = served.world, trio.Event()
+        submit = {"type": "submit", "endpoint": "chat/completions", "request": world.prompt("and I go", stream=True)}
+        said: list[Message] = [
+            {"type": "websocket.receive", "text": json.dumps({**submit, "id": f"{number}"})} for number in range(5)
+        ]
+        coming = iter([{"type": "websocket.connect"}, *said, {"type": "websocket.disconnect", "code": 1000}])
+
+        async def receive() -> Message:
+            message = next(coming)
+            if message is said[0]:
+                await accepted.wait()
+            return message
+
+        async def send(_: Message) -> None:
+            accepted.set()
+            await trio.lowlevel.checkpoint()
+
+        scope: Scope = {
+            "type": "websocket",
+            "raw_path": b"/v1/stream",
+            "path": "/v1/stream",
+            "subprotocols": ["lunanexa.v1"],
+            "headers": [(b"authorization", b"Bearer " + world.secrets.api_key.encode())],
+            "extensions": {},
+        }
+        await carry_stream(world, scope, receive, send, RequestId("req_1"))
+        await world.until("all are settled", lambda: len(world.receipts) == len(said), within_ms=BACK_MS)
+
+    serving(body)
+
+
 BAD: Final[list[tuple[bytes, str | None]]] = [
     (b"", None),
     (b"[]", None),
@@ -338,6 +377,22 @@ def test_what_happens_is_told_as_it_happens() -> None:
                 if b"agent-down (node 1) is over" in told:
                     break
         assert b'"actor":"world","event":"fault 1: agent-down (node 1) begins"}' in told
+        async with served.http.exchange(attrs.evolve(request, method="HEAD")) as response:
+            assert (response.status, await response.read(0)) == (200, b"")
+
+    serving(body)
+
+
+def test_what_is_taken_is_no_more_than_there_is() -> None:
+    async def body(served: Served) -> None:
+        memory = served.world.nodes[0].memory
+        usual_mib = memory.used_mib
+        taken = await served.begin(kind="memory-taken", target=1, left_mib=1_000)
+        assert memory.used_mib == memory.total_mib - 1_000
+        await served.heal(taken)
+        taken = await served.begin(kind="memory-taken", target=1, left_mib=131_072)
+        assert memory.used_mib == usual_mib, "as much as that is left anyway"
+        await served.heal(taken)
 
     serving(body)
 

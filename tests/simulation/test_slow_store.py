@@ -11,7 +11,8 @@ from lunanexa_simulation.client import Answer, Ending
 from lunanexa_simulation.run import Run, run_simulated
 from lunanexa_simulation.scenarios.steps import until_listed
 from lunanexa_simulation.verdicts import Verdict
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 pytestmark = pytest.mark.thorough
 

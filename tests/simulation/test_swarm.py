@@ -2,16 +2,21 @@
 
 import hashlib
 import json
+import signal
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE
+from typing import TypeVar
 
 import jsonschema_rs
 import pytest
 import trio
 
 from lunanexa_simulation.cli.live import EVERY_S, swarm_board
+from lunanexa_simulation.cli.program import start
+from lunanexa_simulation.cli.tools import Tools
 from lunanexa_simulation.cli.workers import _ask
 from lunanexa_simulation.documents import SCHEMA, simulation_schema
 from lunanexa_simulation.main import main
@@ -22,6 +27,7 @@ from lunanexa_simulation.run import Manner
 from lunanexa_simulation.scenarios import SCENARIOS
 from lunanexa_simulation.verdicts import Verdict
 
+T = TypeVar("T")
 MIXED = SCENARIOS["many-faults"]
 SEEDS = 200
 EACH = 10
@@ -107,6 +113,25 @@ def test_a_swarm_adds_up_what_its_seeds_tell(tmp_path: Path, capsys: pytest.Capt
 def test_a_swarm_without_time_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["swarm", "--seeds", "3", "--minutes", "0"]) == 0
     assert "0 of 3 seeds" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_swarm_that_is_interrupted_has_not_held(capsys: pytest.CaptureFixture[str]) -> None:
+    class CtrlC(trio.abc.Instrument):
+        def before_io_wait(self, _timeout: float) -> None:
+            if trio.lowlevel.current_statistics().tasks_living > 3:
+                trio.lowlevel.remove_instrument(self)
+                signal.raise_signal(signal.SIGINT)
+
+    def loop(function: Callable[[], Awaitable[T]], /, *, clock: trio.abc.Clock | None = None) -> T:
+        told.append(function.__name__)
+        return trio.run(function, clock=clock, instruments=[CtrlC()] if len(told) > 1 else [])
+
+    told: list[str] = []
+    assert start(["swarm", "--seeds", "3", "--jobs", "1"], Tools(loop=loop, real=pytest.fail, serve=pytest.fail)) == 130
+    shown = capsys.readouterr()
+    assert "interrupted" in shown.err
+    assert "0 of 3 seeds from 1: none" in shown.out
 
 
 @pytest.mark.slow

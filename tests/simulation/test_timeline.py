@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import attrs
 import pytest
 
-from lunanexa_simulation.documents import run_document
+from lunanexa_simulation.results import run_document
 from lunanexa_simulation.run import Manner, Run
 from lunanexa_simulation.scenarios import SCENARIOS, Scenario
 from lunanexa_simulation.timeline import Mark, Span, Timeline, Tone, Track

@@ -126,6 +126,9 @@ class DataPlane(AsgiApplication):
             await exchange.refuse_unread(
                 Refusal(outcome=Outcome.UNSUPPORTED_ENDPOINT, message=f"{path[:200]} is not served here.")
             )
+        elif path == "/":
+            told = "There is no page here: the API is below /v1, and GET /openapi.json lists all of it."
+            await exchange.refuse_unread(Refusal(outcome=Outcome.NOT_FOUND, message=told))
         elif path == "/v1/stream":
             await exchange.refuse_unread(invalid("This is a WebSocket address: upgrade the connection.", "upgrade"))
         else:

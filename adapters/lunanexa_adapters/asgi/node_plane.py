@@ -5,11 +5,12 @@ only a node that waits for its desired state has a task that waits for its depar
 certificate may be asked by anybody: there is little in each, and the server keeps few connections of who shows none.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import parse_qsl
 
-from lunanexa_adapters.asgi.body_room import BodyRoom
+from lunanexa_adapters.asgi.body_room import NO_ROOM, BodyRoom
 from lunanexa_adapters.asgi.errors import UNAVAILABLE, invalid, method_not_allowed, not_found
 from lunanexa_adapters.asgi.exchange import Departed, Exchange
 from lunanexa_adapters.asgi.headers import is_number, request_id, text_header, unreadable
@@ -64,6 +65,8 @@ class NodePlaneApp(AsgiApplication):
         self._plane = plane
         self._ids = ids
         self._room = BodyRoom(BODIES_BYTES_MAX)
+        self._showing: set[str] = set()
+        """Who hands in a document."""
 
     @property
     def routes(self) -> frozenset[tuple[str, str]]:
@@ -115,11 +118,24 @@ class NodePlaneApp(AsgiApplication):
                 document = await self._document(exchange, BODY_BYTES_MAX)
                 await self._answer(exchange, lambda: plane.heartbeat(node, peer, document))
             case "document":
-                document = await self._document(exchange, DOCUMENT_BYTES_MAX)
-                await self._answer(exchange, lambda: plane.show(node, peer, document))
+                with self._alone(peer):
+                    document = await self._document(exchange, DOCUMENT_BYTES_MAX)
+                    await self._answer(exchange, lambda: plane.show(node, peer, document))
             case _:
                 after, wait_ms = _query(exchange.scope)
                 await exchange.run(lambda: self._wait(exchange, node, peer, after, wait_ms))
+
+    @contextmanager
+    def _alone(self, peer: PeerCertificate) -> Iterator[None]:
+        """One at a time of a party: as many as its connections, and one that means harm would fill the room that is
+        for everybody's heartbeats."""
+        if peer.identity in self._showing:
+            raise _Refused(NO_ROOM)
+        self._showing.add(peer.identity)
+        try:
+            yield
+        finally:
+            self._showing.remove(peer.identity)
 
     async def _document(self, exchange: Exchange, limit_bytes: int) -> SignedDocument:
         key_id, signature = _signed(exchange.scope)

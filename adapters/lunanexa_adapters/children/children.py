@@ -11,14 +11,12 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 import trio
 
-from lunanexa_ports.children import Child, ChildOrder, Children
+from lunanexa_ports.children import SUPERVISOR_FD, Child, ChildOrder, Children
 from lunanexa_ports.errors import PortFault
-
-SUPERVISOR_FD: Final = "LUNANEXA_SUPERVISOR_FD"
 
 
 class LinuxChild(Child):

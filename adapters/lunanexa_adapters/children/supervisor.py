@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import trio
 
-from lunanexa_adapters.children.children import SUPERVISOR_FD
+from lunanexa_ports.children import SUPERVISOR_FD
 from lunanexa_ports.errors import PortFault
 
 

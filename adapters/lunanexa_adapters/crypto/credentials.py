@@ -78,8 +78,9 @@ class TlsCredentials(Credentials):
         return tuple(fingerprint_of(one) for one in self._force.trusted)
 
     def request(self) -> bytes:
-        # Ed25519: the handshake costs as much as with P-256, and nodes sign with it already.
-        self._waiting = Ed25519PrivateKey.generate()
+        # Ed25519: the handshake costs as much as with P-256, nodes sign with it already, and what it signs anew is the
+        # same bytes.
+        self._waiting = self._waiting or Ed25519PrivateKey.generate()
         request = x509.CertificateSigningRequestBuilder(subject_name=x509.Name([])).sign(self._waiting, None)
         return request.public_bytes(serialization.Encoding.DER)
 
@@ -88,7 +89,7 @@ class TlsCredentials(Credentials):
         if not certificates:
             raise PortFault("what was issued is no certificate")
         if self._waiting is None or not same_key(self._waiting, certificates[0]):
-            raise PortFault("the certificate is for another key than the one that was asked for last")
+            raise PortFault("the certificate is for another key than the one that was asked for")
         if not _leads_to(certificates, self._force.trusted):
             raise PortFault("the certificate does not lead to an authority that is trusted")
         found = described(certificates[0])

@@ -1,5 +1,6 @@
 """The counter of a node without a network: a file beside its owner's policy, of lines of which the highest counts."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Final
@@ -7,6 +8,7 @@ from typing import Final
 from lunanexa_adapters.files.atomic import sync_directory
 from lunanexa_adapters.files.bundle_files import read_bounded
 from lunanexa_adapters.files.owned_file import check_owned, word_of
+from lunanexa_adapters.files.presence import is_there
 from lunanexa_ports.errors import PortFault, PortUnavailable
 
 _BYTES_MAX: Final = 1 << 20
@@ -42,8 +44,10 @@ class GenerationCounter:
         try:
             check_owned(self._path, descriptor, word_of(os.geteuid()))
             if generation > self.read():
-                # A line of its own, also behind one that a power loss cut.
-                os.write(descriptor, f"\n{generation}\n".encode())
+                # A line of its own, also behind one that a power loss cut, or a full disk.
+                line = f"\n{generation}\n".encode()
+                if os.write(descriptor, line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(descriptor)
                 sync_directory(self._path.parent)
         except OSError as error:
@@ -53,7 +57,7 @@ class GenerationCounter:
 
     def look(self) -> str:
         """What is there, for a person; nothing is changed. Raises ``PortFault`` where it could not be raised."""
-        if not self._path.exists() and os.access(self._path.parent, os.W_OK | os.X_OK):
+        if not is_there(self._path) and os.access(self._path.parent, os.W_OK | os.X_OK):
             return f"{self._path} is made at the first start"
         descriptor = self._open(0)
         try:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,8 @@ from lunanexa_ports.inbox import BUNDLES_MAX, Inbox
 ROOM_KEPT_BYTES: Final = 256 << 20
 """So much of the disk no blob may take: the node's store and its engines' logs need it."""
 REPORTS_READ_MAX: Final = 4_096
-"""So many reports of one outbox are read."""
+"""So many reports of one outbox are read, of so many bytes together."""
+REPORTS_BYTES_MAX: Final = 64 << 20
 _REPORT_BYTES_MAX: Final = 4 << 20
 _DIGITS: Final = 12
 _REPORT, _JSON = "report-", ".json"
@@ -49,6 +51,9 @@ class DirectoryInbox(Inbox):
         self._outbox = outbox
         self._blobs = blobs
         self._counter = GenerationCounter(counter)
+        self._reporting = threading.Lock()
+        self._reported = 0
+        """Which report was asked for last."""
 
     async def names(self) -> Sequence[str]:
         # A medium may answer never: who stops does not wait for it.
@@ -71,7 +76,8 @@ class DirectoryInbox(Inbox):
         await trio.to_thread.run_sync(self._counter.raise_to, generation)
 
     async def report(self, number: int, report: bytes) -> None:
-        await trio.to_thread.run_sync(self._report, number, report)
+        self._reported = number
+        await trio.to_thread.run_sync(self._report, number, report, abandon_on_cancel=True)
 
     # --- the inbox ---
 
@@ -130,8 +136,10 @@ class DirectoryInbox(Inbox):
     # --- the outbox ---
 
     def _report(self, number: int, report: bytes) -> None:
-        write_atomic(self._outbox / f"{_REPORT}{number:0{_DIGITS}}{_JSON}", report, _READABLE)
-        with _port_errors(self._outbox):
+        with self._reporting, _port_errors(self._outbox):
+            if number != self._reported:
+                return  # It was given up before its turn, and would remove the next one.
+            write_atomic(self._outbox / f"{_REPORT}{number:0{_DIGITS}}{_JSON}", report, _READABLE)
             names = os.listdir(self._outbox)
             numbers = {name: int(found[1]) for name in names if (found := _REPORT_NAME.match(name)) is not None}
             own = sorted((there for there in numbers.values() if there <= number), reverse=True)[:REPORTS_KEPT]
@@ -159,9 +167,16 @@ def read_reports(outbox: Path) -> Sequence[tuple[str, bytes]]:
         paths = sorted(path for path in outbox.iterdir() if path.name.startswith(_REPORT) and path.suffix == _JSON)
         if len(paths) > REPORTS_READ_MAX:
             raise PortFault(f"{outbox} holds more than {REPORTS_READ_MAX} reports: put older ones elsewhere")
-        return [(path.name, _report_bytes(path)) for path in paths]
+        reports, left = [], REPORTS_BYTES_MAX
+        for path in paths:
+            data = _report_bytes(path)
+            left -= len(data)
+            if left < 0:
+                raise PortFault(f"{outbox} holds more than {REPORTS_BYTES_MAX} bytes: put older reports elsewhere")
+            reports.append((path.name, data))
     except OSError as error:
         raise _unavailable(outbox, error) from error
+    return reports
 
 
 def _report_bytes(path: Path) -> bytes:

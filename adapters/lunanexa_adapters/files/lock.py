@@ -5,8 +5,10 @@ says who holds it, for the person who is refused; the file itself is never remov
 """
 
 import contextlib
+import errno
 import fcntl
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Final, TypeAlias
@@ -17,6 +19,7 @@ from lunanexa_ports.errors import PortFault, PortUnavailable
 from lunanexa_ports.private_files import HeldLock, LockHeld
 
 _TEXT_BYTES: Final = 1_024
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class FileLock(HeldLock):
@@ -63,9 +66,10 @@ def _is_held(words: list[str], inode: int) -> bool:
 LockOutcome: TypeAlias = FileLock | LockHeld
 
 
-def describe_holder(program: str, started: str) -> str:
-    """What this process writes into the locks that it holds."""
-    return f"{program} (pid {os.getpid()}, started {started})"
+def describe_holder(program: str, wall_ms: int) -> str:
+    """What this process, which starts at ``wall_ms``, writes into the locks that it holds."""
+    started = datetime.fromtimestamp(wall_ms // 1_000, UTC)
+    return f"{program} (pid {os.getpid()}, started {started:%Y-%m-%d %H:%M:%S UTC})"
 
 
 def hold_lock(path: Path, holder: str, *, mounts: Path = MOUNTINFO) -> LockOutcome:
@@ -86,9 +90,8 @@ def hold_lock(path: Path, holder: str, *, mounts: Path = MOUNTINFO) -> LockOutco
             f"the lock {path} can't be made: a file is in the place of its folder, or above it"
         ) from error
     except OSError as error:
-        raise PortUnavailable(
-            f"the lock {path} can't be opened ({error.strerror}): see that this user may write in {path.parent}"
-        ) from error
+        mend = "free space there" if error.errno in _FULL else f"see that this user may write in {path.parent}"
+        raise PortUnavailable(f"the lock {path} can't be opened ({error.strerror}): {mend}") from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(descriptor, 0)
@@ -99,7 +102,6 @@ def hold_lock(path: Path, holder: str, *, mounts: Path = MOUNTINFO) -> LockOutco
         return LockHeld(text or "a process that is just starting or ending")
     except OSError as error:
         os.close(descriptor)
-        raise PortUnavailable(
-            f"the lock {path} can't be taken ({error.strerror}): choose a directory on a local disk"
-        ) from error
+        mend = "free space there" if error.errno in _FULL else "choose a directory on a local disk"
+        raise PortUnavailable(f"the lock {path} can't be taken ({error.strerror}): {mend}") from error
     return FileLock(descriptor)

@@ -155,10 +155,10 @@ async def connect(host: str, port: int, *, security: Security | None, head_limit
     """Raises ``OSError``, ``UnicodeError`` (a host that is no name) or ``BrokenResourceError`` (TLS refused, by either
     side). ``TCP_NODELAY`` is set by Trio on every stream socket."""
     tcp = await trio.open_tcp_stream(host, port)
-    notice_loss(tcp.socket)
-    if security is None:
-        return Connection(tcp, head_limit_bytes=head_limit_bytes)
     try:
+        notice_loss(tcp.socket)
+        if security is None:
+            return Connection(tcp, head_limit_bytes=head_limit_bytes)
         tls = await secure(tcp, security)
     except BaseException:
         tcp.socket.close()

@@ -15,6 +15,10 @@ INLINE_BODY_BYTES = 16 * 1024
 """Up to here a request fits a fresh socket's send buffer: sending can't block on what the server reads."""
 
 
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""What OpenSSL, by its version, makes of plain text where a handshake was to come."""
+
+
 class PeerEnded(HttpBroken):
     """The connection failed before any response head, in contrast to a head that did not come in time."""
 
@@ -37,6 +41,8 @@ def why(error: Exception) -> str:
     cause: BaseException = error.__cause__ or error
     if isinstance(cause, ExceptionGroup):
         cause = cause.exceptions[-1]
+    if isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS:
+        return "what listens there speaks no TLS: it is another port"
     # Failed look-ups of names and TLS have numbers and words of their own.
     number = cause.errno if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError) else None
     return str(cause) if number is None or number <= 0 else os.strerror(number)

@@ -27,6 +27,7 @@ from lunanexa_adapters.http_server.guard import guarded
 from lunanexa_adapters.http_server.h11_protocol import GuardConfig, GuardedH11Protocol, Phase
 from lunanexa_adapters.http_server.inbox import Inbox
 from lunanexa_adapters.http_server.stream_io import BodyPace, BoundedWriter, is_cut_unframed, linger, receive
+from lunanexa_ports.asgi import ABORT
 
 FIRST_HEAD_AT_DRAIN_S = 1.0
 """A connection this young at the drain has its first request on the way."""
@@ -51,6 +52,8 @@ class ConnectionTasks(TaskGroup):
         scope: Scope,
         send: Callable[[ASGISendEvent | None], Awaitable[None]],
     ) -> Callable[[ASGIReceiveEvent], Awaitable[None]]:
+        if scope["type"] == "websocket":
+            scope["extensions"][ABORT] = {}
         scope["extensions"].update(self._extensions)  # type: ignore[typeddict-item]  # not in every kind of scope
         inbox = Inbox(drop_on_disconnect=scope["type"] == "http")
         self._applications.start_soon(self._run_app, app, scope, inbox, send)

@@ -5,7 +5,7 @@ with close code 1009 but read and buffered on; permessage-deflate is negotiated,
 become 650 MB in memory; after the end of a connection ``send`` returns without a checkpoint, so that a
 sending loop starves every other task; so does a client that sends tiny frames as fast as it can; bytes before
 the handshake's end leave the connection half open; a protocol error is not answered with its close code; the
-application is not told the client's own code.
+application is not told the client's own code; an application can't close without a close frame.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from wsproto.events import CloseConnection, Message, Ping
 from wsproto.frame_protocol import CloseReason
 
 from lunanexa_adapters.http_server.answers import error_headers
+from lunanexa_ports.asgi import ABORT
 
 if TYPE_CHECKING:
     from lunanexa_adapters.http_server.h11_protocol import GuardedH11Protocol
@@ -50,6 +51,11 @@ class GuardedWsStream(WSStream):
 
     async def app_send(self, message: ASGISendEvent | None) -> None:
         await trio.lowlevel.checkpoint()
+        kind: str = "" if message is None else message["type"]
+        if kind == ABORT:
+            self.state = ASGIWebsocketState.CLOSED
+            await self.send(StreamClosed(stream_id=self.stream_id))
+            return
         await super().app_send(message)
         await self.protocol.flush()
 

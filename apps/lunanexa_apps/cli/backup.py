@@ -99,7 +99,7 @@ def verify(
         found = _verified(tools, file, key, settings)
     if output == JSON:
         print_json(found.document())
-    else:
+    elif found.manifest is not None:
         click.echo(verified_page(found))
     if not found.ok:
         _fail_damaged(found, file.name)

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from pathlib import Path
 from typing import Literal, overload
 
-from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, EXIT_UNAVAILABLE, BackupTools, Tools, fail
+from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, EXIT_UNAVAILABLE, BackupTools, Tools, demand_file, fail
 from lunanexa_apps.installation import CONTROLLER_LOCK, SECRETS, STORE
 from lunanexa_apps.up.configuration import CommandSettings
 from lunanexa_core.events import UnknownEvent
@@ -78,12 +77,7 @@ def store_reader(
     if settings.store is not None:
         return needed.read_database(settings.store.value)
     path = tools.make_files(settings.data_dir).place(STORE)
-    if not Path(path).is_file():
-        fail(
-            f"there is no store at {path}",
-            hint="name the place: --data-dir DIR, or --store URL",
-            exit_code=EXIT_UNAVAILABLE,
-        )
+    demand_file(path, "store", hint="name the place: --data-dir DIR, or --store URL")
     return needed.read_file(path)
 
 

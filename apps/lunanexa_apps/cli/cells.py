@@ -3,13 +3,20 @@
 from datetime import UTC, datetime
 from typing import Final
 
-from rich.table import Table
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Column, Table
 from rich.text import Text
 
 from lunanexa_apps.cli.tools import printable
 
 WIDE: Final = 112
 """From so many columns on a list has all of its own."""
+_GAP: Final = 2
+_CUT: Final = 10
+_IDENTIFIER: Final = 32
+"""Ours are no longer, and stay whole."""
 _GOOD: Final = frozenset({"ready", "online", "alive", "Succeeded", "proven", "bound", "True"})
 _BAD: Final = frozenset({"failed", "lost", "offline", "revoked", "Failed"})
 _WARY: Final = frozenset(
@@ -17,9 +24,43 @@ _WARY: Final = frozenset(
 )
 
 
+class Rows(Table):
+    """A table without lines. Where the screen is so narrow that words would be broken, each row stands by itself: its
+    first cell, and below it the others under their headings' names."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        gaps = _GAP * (len(self.columns) - 1)
+        if self.row_count and sum(map(_least, self.columns)) + gaps > options.max_width:
+            return self._alone()
+        return super().__rich_console__(console, options)
+
+    def _alone(self) -> RenderResult:
+        names = [str(column.header) for column in self.columns]
+        for first, *others in zip(*(column.cells for column in self.columns), strict=True):
+            yield Text(f"{names[0]}  " if names[0] else "", style="dim").append_text(_text(first))
+            told = Text("; ").join(
+                Text(f"{name.lower()} ", style="dim").append_text(_text(value))
+                for name, value in zip(names[1:], others, strict=True)
+            )
+            yield Padding(told, (0, 0, 0, _GAP), expand=False)
+
+
+def _least(column: Column) -> int:
+    """The width that a column can't do without: its longest word. Of digests and addresses, and of a column that may be
+    cut, some characters are enough."""
+    texts = [_text(value).plain for value in (column.header, *column.cells)]
+    words = texts if column.no_wrap else [word for text in texts for word in text.split()]
+    longest = max(map(cell_len, words), default=0)
+    return min(longest, _CUT if column.overflow == "ellipsis" and not column.no_wrap else _IDENTIFIER)
+
+
+def _text(value: RenderableType) -> Text:
+    return value if isinstance(value, Text) else Text(str(value))
+
+
 def table(*headings: str) -> Table:
-    """A table without lines; what does not fit is folded."""
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    """A table of these columns; what does not fit is folded between its words."""
+    made = Rows(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
     for heading in headings:
         made.add_column(heading, overflow="fold")
     return made

@@ -21,23 +21,19 @@ def command(config: str | None, output: str) -> None:
 
     The order is: flag, LUNANEXA_* variable, configuration file, default. Secrets are hidden.
     """
-    loaded = settings_or_exit({}, config, hint=None)
+    loaded = settings_or_exit({}, config, checked=True)
     if output == JSON:
         click.echo(json.dumps(effective(loaded), indent=2))
         return
-    from rich.table import Table
     from rich.text import Text
 
+    from lunanexa_apps.cli.cells import cell, table
     from lunanexa_apps.cli.pages import page_console
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in ("SETTING", "VALUE", "SOURCE"):
-        table.add_column(heading, overflow="fold")
+    page = table("SETTING", "VALUE", "SOURCE")
     for name, entry in effective(loaded).items():
-        value = entry["value"]
-        shown = "-" if value is None else str(value)
-        table.add_row(Text(name), Text(shown), Text(str(entry["source"])))
-    page_console().print(table)
+        page.add_row(Text(name), cell(entry["value"]), cell(entry["source"]))
+    page_console().print(page)
 
 
 def effective(loaded: Loaded[CommandSettings]) -> dict[str, dict[str, object]]:

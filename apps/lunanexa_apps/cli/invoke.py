@@ -1,7 +1,8 @@
 """``lunanexa invoke``: asks a model and streams its answer to the terminal."""
 
+import contextlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -66,7 +67,8 @@ def command(
     model, prompt = _model_and_prompt(words)
     question = Question(model=model or "", prompt=prompt, system=system, max_tokens=max_tokens, temperature=temperature)
     show = _ignore if output == JSON else _show
-    result = tools.run(partial(use_client, tools, target.client_settings(), partial(_ask, question, show)))
+    with _waiting(show) as told:
+        result = tools.run(partial(use_client, tools, target.client_settings(), partial(_ask, question, told)))
     if isinstance(result, LunaNexaError):
         fail_with(target, result, token_name=API_KEY)
     _finish(result, output)
@@ -149,6 +151,29 @@ async def _stream(client: AsyncClient, question: Question, show: Callable[[str],
         ),
         headers=events.head.headers,
     )
+
+
+@contextlib.contextmanager
+def _waiting(show: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+    """On a terminal a line says that an answer is waited for, until its first words are there."""
+    waits = sys.stderr.isatty()
+    if waits:
+        click.echo("waiting for the answer …", err=True, nl=False)
+
+    def end() -> None:
+        nonlocal waits
+        if waits:
+            click.echo("\r\x1b[K", err=True, nl=False, color=True)
+        waits = False
+
+    def told(text: str) -> None:
+        end()
+        show(text)
+
+    try:
+        yield told
+    finally:
+        end()
 
 
 def _show(text: str) -> None:

@@ -17,7 +17,7 @@ from lunanexa_apps.cli.journal_replay import replay_source
 from lunanexa_apps.cli.journal_source import Source, TooEarly, use_source
 from lunanexa_apps.cli.journal_verify import Verifier, verify_source
 from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options
-from lunanexa_apps.cli.tools import Tools, fail, write_failure
+from lunanexa_apps.cli.tools import Tools, fail, write_failure, write_note
 from lunanexa_apps.journal_rows import row_document
 from lunanexa_core.ids import is_identifier
 from lunanexa_core.journal import Chain, Row
@@ -25,6 +25,7 @@ from lunanexa_core.journal_query import PAGE_ROWS_MAX, PageQuery
 
 _FOLLOW_S: Final = 1.0
 _RESTORE: Final = "keep a copy of the data directory as it is, then restore a backup"
+_EXPORT: Final = "take another copy of the file, or make it anew: lunanexa journal export FILE"
 _row_number: Final = click.IntRange(1, 10**15 - 1)
 
 
@@ -53,7 +54,7 @@ def command() -> None:
 def verify(tools: Tools, /, file: Any, offline: bool, config: str | None, output: str, **flags: str | None) -> None:
     """Verify every row: sequence, epochs, both hash chains, canonical bytes. Status 1 with the first bad row."""
     verifier = use_source(tools, flags, config, verify_source, offline=offline) if file is None else verify_file(file)
-    _tell_verified(verifier, output, "every row stands in its place")
+    _tell_verified(verifier, output, "every row stands in its place", _RESTORE if file is None else _EXPORT)
 
 
 @command.command("tail")
@@ -138,7 +139,7 @@ def export(
         with new_export(file) as opened:
             work = partial(export_rows, file=opened, until=until)
             verifier = use_source(tools, flags, config, work, offline=offline)
-            _tell_verified(verifier, output, f"{file} is written")
+            _tell_verified(verifier, output, f"{file} is written", _RESTORE)
     except TooEarly as error:
         _fail_early(error)
     except OSError as error:
@@ -149,13 +150,13 @@ def _fail_early(error: TooEarly) -> NoReturn:
     fail(str(error), hint=f"leave out --until, or name row {error.least} or a later one")
 
 
-def _tell_verified(verifier: Verifier, output: str, success: str) -> None:
+def _tell_verified(verifier: Verifier, output: str, success: str, mend: str) -> None:
     if output == JSON:
         print_json(verifier.document())
-    else:
+    elif verifier.rows or verifier.problem is None:
         click.echo(verifier_page(verifier))
     if verifier.problem is not None:
-        write_failure(verifier.problem, hint=_RESTORE)
+        write_failure(verifier.problem, hint=mend)
         raise SystemExit(1)
     if output != JSON:
         click.echo(success)
@@ -176,6 +177,8 @@ async def _tail(query: PageQuery, lines: int, follow: bool, output: str, source:
         found += page.rows
     for row in reversed(found[:lines]):
         _print_row(row, output)
+    if lines and not found and not follow:
+        write_note("no row is like that")
     while follow:
         await trio.sleep(_FOLLOW_S)
         cursor: int | None = last

@@ -85,7 +85,7 @@ def _verify_lines(lines: Iterable[bytes]) -> Verifier:
         try:
             document: JsonValue = strict_json(line)
         except NotCanonical as error:
-            verifier.problem = f"line {number}: {error}"
+            verifier.problem = f"line {number}: {_NOT_OURS if number == 1 else error}"
             return verifier
         if whole or not isinstance(document, dict) or (number == 1) != ("format" in document):
             verifier.problem = f"line {number}: {_NOT_OURS}"

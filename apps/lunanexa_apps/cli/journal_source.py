@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 import attrs
@@ -10,7 +9,7 @@ import attrs
 from lunanexa_apps.cli.asking import OPERATOR_TOKEN, use_client
 from lunanexa_apps.cli.options import settings_or_exit
 from lunanexa_apps.cli.target import fail_unanswered, fail_with, find_target
-from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, EXIT_UNAVAILABLE, Tools, fail
+from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_HELD, EXIT_UNAVAILABLE, Tools, demand_file, fail
 from lunanexa_apps.codec import CodecError, structure
 from lunanexa_apps.controller.rows import PRUNED_ACTION, Pruning, pruning_of
 from lunanexa_apps.installation import CONTROLLER_LOCK, STORE
@@ -189,8 +188,7 @@ def _from_store(
     data_dir = settings_or_exit(flags, config).settings.data_dir
     files = tools.make_files(data_dir)
     path = files.place(STORE)
-    if not Path(path).is_file():
-        fail(f"there is no journal at {path}", hint="name the place: --data-dir DIR", exit_code=EXIT_UNAVAILABLE)
+    demand_file(path, "journal", hint="name the place: --data-dir DIR")
     try:
         lock = files.lock(CONTROLLER_LOCK, "lunanexa journal --offline")
         if isinstance(lock, LockHeld):

@@ -1,6 +1,7 @@
 """Composition root of the ``lunanexa`` program. Commands and adapters are imported when they are needed:
 ``lunanexa --help`` starts without a loop, a library for tables or a socket."""
 
+import errno
 import importlib
 import io
 import sys
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_EXIT_IO: Final = 74
+"""sysexits' EX_IOERR."""
 COMMANDS: Final = {
     "up": ("lunanexa_apps.cli.up", "Serve a model on this machine: controller, node agent and engine."),
     "status": ("lunanexa_apps.cli.status", "Show nodes, deployments, queues, usage and the last requests."),
@@ -71,6 +75,15 @@ class LazyGroup(click.Group):
         command = importlib.import_module(COMMANDS[cmd_name][0]).command
         assert isinstance(command, click.Command), cmd_name
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """With the nearest name for one that is misspelt, which click looks for among commands that are imported."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:
+            raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -176,6 +189,14 @@ def main() -> None:
         raise SystemExit(error.exit_code) from None
     except (click.Abort, KeyboardInterrupt):
         raise SystemExit(130) from None
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        from lunanexa_apps.cli.tools import fail
+
+        sys.stdout = io.StringIO()  # What is held back would fail again at the end.
+        told = f"the output can't be written ({error.strerror})"
+        fail(told, hint="free space where it goes, and repeat the command", exit_code=_EXIT_IO)
 
 
 if __name__ == "__main__":

@@ -76,13 +76,15 @@ def activate(
     tools: Tools, /, name: str, reason: str | None, config: str | None, output: str, **flags: str | None
 ) -> None:
     """Give a node work again; it takes a drain or a retirement back that is not over."""
-    found, _ = ask_operator(
+    found, target = ask_operator(
         tools, flags, config, lambda operator: operator.set_directive(name, "active", reason=reason), listed_by=_LIST
     )
     if output == JSON:
         print_json(found)
-    else:
-        click.echo(f"{name} is active")
+        return
+    click.echo(f"{name} is active")
+    if found.get("revoked"):
+        write_note(f"it is revoked all the same; let it in again: {command_of(target, f'node token {name} --again')}")
 
 
 @command.command("cordon")

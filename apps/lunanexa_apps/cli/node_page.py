@@ -136,8 +136,10 @@ def _certificate(node: Document, suffix: str = "") -> Text:
 
 
 def _address(node: Document) -> Text:
-    """Of one without an address only engines on the controller's own machine are reached."""
-    return Text("loopback" if node.get("data_address") is None else word(node.get("data_address")))
+    """Of one without an address only engines on the controller's own machine are reached; one that has yet to enrol may
+    bring one."""
+    address = node.get("data_address")
+    return Text("loopback" if address is None and node.get("enrolled", True) else word(address))
 
 
 def _directive(node: Document) -> Text:

@@ -1,6 +1,7 @@
 """Options that several commands have."""
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -67,13 +68,15 @@ def setting_options(*names: str, metavar: Mapping[str, str] | None = None) -> Ca
 
 
 def settings_or_exit(
-    flags: Mapping[str, Flag], config: str | None, *, hint: str | None = "lunanexa check-config tells all of it"
+    flags: Mapping[str, Flag], config: str | None, *, checked: bool = False
 ) -> Loaded[CommandSettings]:
-    """The settings, or the end of the program with every problem."""
+    """The settings, or the end of the program with every problem. ``checked``: this is the command that tells them."""
     try:
         return load_command_settings(flags, os.environ, config_path=config)
     except SettingsError as error:
         first, *others = error.problems
-        if hint is not None and all("(from --" in problem for problem in error.problems):
+        named = "" if config is None else f" --config {shlex.quote(config)}"
+        hint = None if checked else f"lunanexa check-config{named} tells all of it"
+        if not checked and all("(from --" in problem for problem in error.problems):
             hint = f"{click.get_current_context().command_path} --help tells what each flag takes"
         fail(first, details=tuple(others), hint=hint, exit_code=EXIT_CONFIG)

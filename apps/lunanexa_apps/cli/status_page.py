@@ -45,6 +45,8 @@ def _headline(document: Document, url: str) -> Text:
     line.append(f"  epoch {word(document.get('epoch'))}, sequence {word(document.get('sequence'))}", "dim")
     if document.get("leading") is False:
         line.append(f"  standby: {word(document.get('leader') or 'no controller')} leads", "bold yellow")
+    if document.get("store_ok") is False:
+        line.append("  its store can't be used: see its disk or database; nothing is admitted", "bold red")
     if document.get("draining"):
         line.append("  draining: nothing new is admitted", "bold yellow")
     return line

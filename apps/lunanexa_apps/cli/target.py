@@ -1,5 +1,6 @@
 """Which controller a command talks to, and with which token: the one named, else this machine's own."""
 
+import math
 import shlex
 from typing import Final, NoReturn
 
@@ -9,7 +10,7 @@ from lunanexa_apps.call_errors import exit_code_of, unanswered, words_of
 from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_UNAVAILABLE, Tools, fail
 from lunanexa_apps.installation import read_address, read_installation
 from lunanexa_apps.setting_kinds import HostPort
-from lunanexa_apps.settings import Loaded, SourceKind
+from lunanexa_apps.settings import Loaded, SourceKind, variable_of
 from lunanexa_apps.up.configuration import CommandSettings
 from lunanexa_client import ClientSettings, LunaNexaError, ProtocolError, Retries
 from lunanexa_client.address import Address
@@ -19,17 +20,22 @@ from lunanexa_ports.errors import PortError
 from lunanexa_ports.http_client import HttpUnreachable
 
 OPERATOR_DEADLINE_MS: Final = 15_000
+_URL: Final = variable_of("url")
+_TOKEN: Final = variable_of("token")
 
 
 @attrs.frozen(kw_only=True)
 class Target:
-    """A controller's address. ``api_key`` and ``operator_token`` are what was found for each plane."""
+    """A controller's address. ``api_key`` and ``operator_token`` are what was found for each plane. ``url_from`` and
+    ``token_from`` say what named them, where they were named."""
 
     host: str
     port: int
     api_key: str | None = attrs.field(repr=False)
     operator_token: str | None = attrs.field(repr=False)
     data_dir: str | None
+    url_from: str = _URL
+    token_from: str = _TOKEN
 
     @property
     def url(self) -> str:
@@ -49,7 +55,7 @@ class Target:
             # A person waits: what is refused now is told now.
             return ClientSettings(address=address, api_key=token, retries=Retries(max_retries=0))
         except ValueError as error:
-            fail(str(error), hint="check LUNANEXA_TOKEN", exit_code=EXIT_CONFIG)
+            fail(str(error), hint=f"check {self.token_from}", exit_code=EXIT_CONFIG)
 
 
 def find_target(tools: Tools, loaded: Loaded[CommandSettings]) -> Target:
@@ -62,7 +68,16 @@ def find_target(tools: Tools, loaded: Loaded[CommandSettings]) -> Target:
     if address is None:
         fail(f"url (from {loaded.sources['url']}): not http://host:port", exit_code=EXIT_CONFIG)
     token = None if settings.token is None else settings.token.value
-    return Target(host=address.host, port=address.port, api_key=token, operator_token=token, data_dir=None)
+    url_from, token_from = loaded.sources["url"], loaded.sources["token"]
+    return Target(
+        host=address.host,
+        port=address.port,
+        api_key=token,
+        operator_token=token,
+        data_dir=None,
+        url_from=url_from.name,
+        token_from=_TOKEN if token is None else token_from.name,
+    )
 
 
 def _own(tools: Tools, settings: CommandSettings) -> Target:
@@ -70,7 +85,7 @@ def _own(tools: Tools, settings: CommandSettings) -> Target:
     try:
         installation, address = read_installation(files), read_address(files) or settings.listen
     except PortError as error:
-        fail(str(error), exit_code=EXIT_CONFIG)
+        fail(str(error), hint="mend that, or name another place: --data-dir DIR", exit_code=EXIT_CONFIG)
     if installation is None:
         fail(
             f"no installation in {settings.data_dir}",
@@ -95,12 +110,15 @@ def fail_with(target: Target, error: LunaNexaError, *, token_name: str, listed_b
     advice = _advice(target, error.code, token_name)
     if error.outcome is Outcome.NOT_FOUND and listed_by is not None:
         advice = f"see what there is: {command_of(target, listed_by)}"
+    if advice is None and error.retry_after_s is not None:
+        advice = f"try again in {math.ceil(error.retry_after_s)} s"
     fail(words_of(error), hint=advice, exit_code=exit_code_of(error))
 
 
 def fail_unanswered(target: Target, error: Exception) -> NoReturn:
     """Ends the program: nothing usable answers."""
-    hint = "check LUNANEXA_URL" if target.data_dir is None else f"start it: {command_of(target, 'up')}"
+    start = f"start it: {command_of(target, 'up')}; in a fleet: lunanexa-controller"
+    hint = f"check {target.url_from}" if target.data_dir is None else start
     message = f"{target.url}: {error}"
     if isinstance(error, ProtocolError) or (isinstance(error, LunaNexaError) and error.status is not None):
         message = f"{target.url}: what answers is not a controller's ({error})"
@@ -113,7 +131,8 @@ def _advice(target: Target, code: str, token_name: str) -> str | None:
     match code:
         case Outcome.INVALID_API_KEY.value | Outcome.PERMISSION_DENIED.value:
             if target.data_dir is None:
-                return f"set LUNANEXA_TOKEN to {token_name}"
+                named = target.token_from
+                return f"set {named} to {token_name}" if named == _TOKEN else f"put {token_name} there: {named}"
             return "another installation answers at that address; see lunanexa up's output for its data directory"
         case Outcome.MODEL_NOT_FOUND.value:
             return f"see what is served: {command_of(target, 'models')}"

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
 import attrs
@@ -68,6 +69,17 @@ def fail(message: str, *, hint: str | None = None, details: tuple[str, ...] = ()
     """Ends the program with a message that a person can act on."""
     write_failure(message, hint=hint, details=details)
     raise SystemExit(exit_code)
+
+
+def demand_file(path: str, what: str, *, hint: str) -> None:
+    """Ends the program where there is no such file, or this user may not know."""
+    try:
+        if Path(path).is_file():
+            return
+    except OSError as error:
+        problem = f"{path} can't be looked at ({error.strerror})"
+        fail(problem, hint="run this as the user of the controller, or name another place", exit_code=EXIT_UNAVAILABLE)
+    fail(f"there is no {what} at {path}", hint=hint, exit_code=EXIT_UNAVAILABLE)
 
 
 def write_failure(message: str, *, hint: str | None = None, details: tuple[str, ...] = ()) -> None:

@@ -7,9 +7,11 @@ import contextlib
 import json
 import shlex
 import sys
+from typing import Final
 
 import click
 import structlog
+from rich.cells import cell_len
 from rich.console import Console
 from rich.panel import Panel
 from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
@@ -19,6 +21,10 @@ from rich.text import Text
 from lunanexa_apps.cli.tools import printable, write_failure
 from lunanexa_apps.up.screen import Announcement, Failure, Screen
 from lunanexa_apps.up.supervisor import ChildEnded
+
+_READY: Final = "LunaNexa is ready"
+_PANEL_FRAME: Final = 20
+"""What a panel has beside the words of its values."""
 
 
 class TerminalScreen(Screen):
@@ -128,7 +134,7 @@ class Announcer:
         if self._json:
             click.echo(json.dumps(announcement_document(announcement), indent=2))
         elif self._console.is_terminal:
-            self._console.print(panel(announcement))
+            self._picture(announcement)
             # Outside the panel and never wrapped by us, so that it can be copied whole.
             self._console.print(Text("Try it:", style="bold"))
             self._console.print(Text(curl(announcement)), soft_wrap=True)
@@ -137,6 +143,17 @@ class Announcer:
             lines = [f"{name}: {value}" for name, value in rows(announcement)]
             click.echo("\n".join([*lines, "Try it:", curl(announcement)]))
         sys.stdout.flush()
+
+    def _picture(self, announcement: Announcement) -> None:
+        """A panel, or lines where it would break a key or an address, which could not be copied then."""
+        told = rows(announcement)
+        words = [word for _, value in told for word in value.split()]
+        if max(map(cell_len, words)) + _PANEL_FRAME <= self._console.width:
+            self._console.print(panel(announcement))
+            return
+        self._console.print(Text(_READY, style="bold green"))
+        for name, value in told:
+            self._console.print(Text.assemble((f"{name}: ", "bold"), value), soft_wrap=True)
 
 
 def rows(announcement: Announcement) -> list[tuple[str, str]]:
@@ -159,7 +176,7 @@ def panel(announcement: Announcement) -> Panel:
     table.add_column(overflow="fold")
     for name, value in rows(announcement):
         table.add_row(name, Text(value))
-    return Panel(table, title="LunaNexa is ready", title_align="left", border_style="green", expand=False)
+    return Panel(table, title=_READY, title_align="left", border_style="green", expand=False)
 
 
 def curl(announcement: Announcement) -> str:

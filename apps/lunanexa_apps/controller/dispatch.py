@@ -1,6 +1,6 @@
 """The dispatch port in the kernel's own process: a call of a gateway is a command of the kernel."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import MappingProxyType
 
@@ -9,6 +9,7 @@ import trio
 from lunanexa_apps.controller.batches import STORE_DOWN
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.ledger import find_receipt
+from lunanexa_apps.controller.watch_box import WatchBox
 from lunanexa_core.admission.admit import ACTIVE, authorise
 from lunanexa_core.admission.grants import may_use
 from lunanexa_core.admission.idempotency import output_gone
@@ -24,64 +25,14 @@ from lunanexa_core.outcomes import Outcome, Refusal
 from lunanexa_core.routing.pick import Denied, Granted
 from lunanexa_core.routing.reach import reach
 from lunanexa_core.routing.routable import routable_replicas
+from lunanexa_core.routing.sever import severed
 from lunanexa_core.southbound.heartbeat import ReplicaReport
 from lunanexa_core.workload import Attempt, LedgerReceipt, Receipt, Settlement, WorkloadRequest
-from lunanexa_ports.dispatch import Admitted, Dispatch, Grant, ModelCard, QueuePlace, Repeated, Watch, WatchEvent
+from lunanexa_ports.dispatch import Admitted, Dispatch, Grant, ModelCard, QueuePlace, Repeated, Watch
 from lunanexa_ports.http_client import TlsPeer
 
 _ACTOR = "gateway"
 _SETTLED = Refusal(outcome=Outcome.INTERNAL, message="The workload was settled by the service itself.")
-
-
-class _Box(Watch):
-    """The newest event of one workload. A grant or refusal takes the place of a queue place, never the
-    other way round; a second grant (after a failed attempt) comes when the first was taken."""
-
-    def __init__(self) -> None:
-        self._event: WatchEvent | None = None
-        self._told: QueuePlace | None = None
-        self._void: Refusal | None = None
-        self._tell_void: Callable[[Refusal], None] | None = None
-        self._arrived = trio.Event()
-        self.streaming = False
-
-    def put(self, event: WatchEvent) -> None:
-        if isinstance(event, QueuePlace):
-            if event == self._told or not isinstance(self._event, QueuePlace | None):
-                return
-            self._told = event
-        self._event = event
-        self._arrived.set()
-
-    @property
-    def place(self) -> int:
-        """Waiters before it, as far as it was told; 0 once it was granted."""
-        return self._event.place if isinstance(self._event, QueuePlace) else 0
-
-    async def next(self) -> WatchEvent:
-        while self._event is None:
-            self._arrived = trio.Event()
-            await self._arrived.wait()
-        event, self._event = self._event, None
-        return event
-
-    def on_void(self, tell: Callable[[Refusal], None]) -> None:
-        self._tell_void = tell
-        if self._void is not None:
-            tell(self._void)
-
-    def void(self, refusal: Refusal) -> None:
-        """The workload must end. The first reason counts."""
-        self._void = self._void or refusal
-        if self._tell_void is not None:
-            self._tell_void(self._void)
-
-    def output_began(self) -> None:
-        self.streaming = True
-
-    def close(self) -> None:
-        """The watch is over."""
-        self._tell_void = None
 
 
 class KernelDispatch(Dispatch):
@@ -93,7 +44,7 @@ class KernelDispatch(Dispatch):
         self._kernel = kernel
         self._engine_secret = engine_secret
         self._adopted_keys = adopted_keys
-        self._boxes: dict[WorkloadId, _Box] = {}
+        self._boxes: dict[WorkloadId, WatchBox] = {}
         self.draining = trio.Event()
         """Set when nothing new is admitted any more, whoever asked for that."""
         kernel.listeners.append(self)
@@ -112,7 +63,7 @@ class KernelDispatch(Dispatch):
             # A name of the caller's own. Who has it now must lose neither its box nor, by what comes of this, its end.
             return await self.authenticate(request.key_digest) or ACTIVE
         # The grant may come in the batch that admits: the box must be there before.
-        self._boxes[request.workload] = _Box()
+        self._boxes[request.workload] = WatchBox()
         admitted = False
         try:
             answer = await self._kernel.ask(AdmitWorkload(request), _ACTOR)
@@ -144,7 +95,7 @@ class KernelDispatch(Dispatch):
     async def _watch(self, workload: WorkloadId) -> AsyncIterator[Watch]:
         box = self._boxes.get(workload)
         if box is None:
-            box = _Box()
+            box = WatchBox()
             box.put(_SETTLED)
         try:
             yield box
@@ -240,7 +191,8 @@ class KernelDispatch(Dispatch):
             box.void(refusal)
 
     def events(self, events: Sequence[Event]) -> None:
-        """A listener's word from the kernel: what was settled needs no box any more."""
+        """A listener's word from the kernel: what was settled needs no box any more, and who waits for a node that is
+        gone waits in vain."""
         if self._kernel.observed.draining:
             self.draining.set()
         for event in events:
@@ -248,3 +200,7 @@ class KernelDispatch(Dispatch):
                 box = self._boxes.pop(event.receipt.workload, None)
                 if box is not None:
                     box.put(_SETTLED)  # For a gateway that still waits: the janitor was first.
+        for one in severed(self._kernel.observed, events):
+            box = self._boxes.get(one.workload)
+            if box is not None:
+                box.sever(one)

@@ -15,7 +15,7 @@ from lunanexa_apps.controller.issuing import ClusterKeys, Issued
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.unreadable import unreadable
 from lunanexa_core.commands import EnrolNode, RenewCertificate
-from lunanexa_core.identity.certificate import PeerCertificate
+from lunanexa_core.identity.certificate import VALID_MS, PeerCertificate
 from lunanexa_core.identity.checks import check_peer
 from lunanexa_core.identity.enrol import token_refusal
 from lunanexa_core.identity.names import Identity, node_identity
@@ -49,6 +49,8 @@ class NodeAdmission:
         self._keys = keys
         self._verifier = verifier
         self._secret = secret
+        self._given: dict[NodeId, tuple[str, Issued]] = {}
+        """The request and the certificate of each node's last renewal."""
 
     def authorities(self) -> bytes | Refusal:
         """Also of a controller that does not lead: who enrols asks it no more before it knows whom it may believe."""
@@ -128,6 +130,10 @@ class NodeAdmission:
             return STORE_DOWN
         issuer = trust.issuing.fingerprint
         refusal = renewal_refusal(kernel.state, kernel.policy, node, issuer, kernel.now(), by_challenge=by_challenge)
+        if refusal is None or refusal.outcome is Outcome.RATE_LIMITED:
+            given = self._given_for(node, asked.certificate_request)
+            if given is not None:
+                return self._enrolled(node, given)
         if refusal is not None:
             return refusal
         issued = self._issue(node, asked.certificate_request)
@@ -144,7 +150,18 @@ class NodeAdmission:
         if isinstance(answer, Refusal):
             return answer
         _log.info("node_certified", node=node, serial=issued.certificate.serial, by_challenge=by_challenge)
+        self._given[node] = asked.certificate_request, issued
         return self._enrolled(node, issued)
+
+    def _given_for(self, node: NodeId, request: str) -> Issued | None:
+        """What this very request was answered with, if that has most of its time yet: who did not hear the answer is
+        given no second certificate, which would be one more that is good, and nobody's."""
+        asked, issued = self._given.get(node, ("", None))
+        if issued is None or asked != request or issued.trust != self._kernel.state.trust:
+            return None
+        counts = issued.certificate in self._kernel.state.nodes[node].certificates
+        left_ms = issued.certificate.not_after_wall_ms - self._keys.wall_ms
+        return issued if counts and left_ms > VALID_MS // 2 else None
 
     def _issue(self, node: NodeId, request_hex: str) -> Issued | Refusal:
         try:

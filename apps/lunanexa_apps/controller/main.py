@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     start_logging(options.log_format, verbose=options.verbose)
     gc.set_threshold(*_COLLECT_AFTER)
     clock, again = SystemClock(), False
-    holder = describe_holder("lunanexa-controller", f"at {clock.now().wall_ms // 1000}")
+    holder = describe_holder("lunanexa-controller", clock.now().wall_ms)
     try:
         lock = LocalPrivateFiles(options.data_dir).lock(CONTROLLER_LOCK, holder)
         if isinstance(lock, LockHeld):

@@ -27,7 +27,7 @@ from lunanexa_ports.node_plane import NodePlane
 from lunanexa_ports.signing import Verifier
 
 WAIT_MS_MAX = 60_000
-_TELL_EVERY_MS: Final = 60_000
+_NOTE_EVERY_MS: Final = 60_000
 _FINDINGS: Final = "lunanexa_node_findings_total"
 HELP: Final = {_FINDINGS: "What nodes said that was not taken as it was, by finding."}
 _UNKNOWN_KEY: Final = Refusal(
@@ -53,7 +53,7 @@ class KernelNodePlane(NodePlane):
         self._verifier = verifier
         self._metrics = metrics
         self._engine_secret = engine_secret
-        self._told_ms: dict[tuple[str, NodeId], int] = {}
+        self._noted_ms: dict[tuple[str, NodeId], int] = {}
         self._admission = NodeAdmission(kernel, keys, verifier, engine_secret)
 
     async def authorities(self) -> bytes | Refusal:
@@ -104,11 +104,11 @@ class KernelNodePlane(NodePlane):
         answer = await self._kernel.ask(ReportHeartbeat(heartbeat, public_key), node)
         if isinstance(answer, Refusal):
             if answer.outcome is Outcome.DOCUMENT_WANTED:
-                self._tell("node_document_wanted", node, epoch=heartbeat.epoch, generation=heartbeat.generation)
+                self._note("node_document_wanted", node, epoch=heartbeat.epoch, generation=heartbeat.generation)
             return answer
         reading = self._kernel.observed.nodes.get(node)
         if reading is not None and reading.withheld:
-            self._tell("node_reports_withheld", node, replicas=len(heartbeat.replicas))
+            self._note("node_reports_withheld", node, replicas=len(heartbeat.replicas))
         if not self._kernel.may_write:
             return STORE_DOWN  # It was heard; but another may lead by now, who must hear of the node too.
         return encode(
@@ -128,7 +128,7 @@ class KernelNodePlane(NodePlane):
             return refusal
         trusted = self._keys.verifying(document.key_id)
         if not trusted:
-            self._tell("node_document_of_unknown_key", node, key_id=document.key_id)
+            self._note("node_document_of_unknown_key", node, key_id=document.key_id)
             return _UNKNOWN_KEY
         if not self._verifier.verify(document, trusted):
             return _NOT_OURS
@@ -142,12 +142,12 @@ class KernelNodePlane(NodePlane):
         answer = await self._kernel.ask(ShowDocument(node=node, epoch=seen.epoch, generation=seen.generation), node)
         return answer if isinstance(answer, Refusal) else encode(seen)
 
-    def _tell(self, event: str, node: NodeId, **more: object) -> None:
+    def _note(self, event: str, node: NodeId, **more: object) -> None:
         """Counts it, and logs it once in a while: whoever is to blame says it with each heartbeat."""
         self._metrics.count(_FINDINGS, {"finding": event.removeprefix("node_")})
-        now_ms, told_ms = self._kernel.now().mono_ms, self._told_ms.get((event, node))
-        if told_ms is None or now_ms - told_ms >= _TELL_EVERY_MS:
-            self._told_ms[event, node] = now_ms
+        now_ms, noted_ms = self._kernel.now().mono_ms, self._noted_ms.get((event, node))
+        if noted_ms is None or now_ms - noted_ms >= _NOTE_EVERY_MS:
+            self._noted_ms[event, node] = now_ms
             _log.warning(event, node=node, fix="see docs/operations/recovery.md and lunanexa status", **more)
 
     async def _desired(

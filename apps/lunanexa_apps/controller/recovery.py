@@ -15,7 +15,7 @@ from lunanexa_core.commands import Rebase
 from lunanexa_core.contract.recovery import PlanDocument, RecoveryDocument, RecoveryEnded, RecoveryGo
 from lunanexa_core.keys import Role
 from lunanexa_core.outcomes import Outcome, Refusal
-from lunanexa_core.recovery import recovery_plan
+from lunanexa_core.recovery_plan import recovery_plan
 from lunanexa_ports.errors import PortUnavailable
 from lunanexa_ports.recovery_plane import RecoveryPlane
 

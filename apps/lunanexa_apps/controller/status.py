@@ -3,21 +3,18 @@
 from collections.abc import Sequence
 
 from lunanexa_apps.codec import unstructure
+from lunanexa_apps.controller.alerts import alerts
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_core.canonical import JsonValue
 from lunanexa_core.deployment import Assignment, Deployment
-from lunanexa_core.events import Liveness
-from lunanexa_core.identity.certificate import VALID_MS
 from lunanexa_core.identity.enrol import good_tokens
-from lunanexa_core.identity.rotate import awaited
 from lunanexa_core.identity.token import KnownToken
 from lunanexa_core.ids import AssignmentId, DeploymentId, NodeId
 from lunanexa_core.placement.declined import declined_by
 from lunanexa_core.placement.roster import awaited_places, refusals, roster
-from lunanexa_core.placement.standing import late_if_frozen, view_of
+from lunanexa_core.placement.standing import view_of
 from lunanexa_core.routing.routable import routable_replicas, why_not_routable
 from lunanexa_core.southbound.heartbeat import ReplicaReport
-from lunanexa_core.southbound.skew import SKEW_WARN_MS, is_far_off
 from lunanexa_core.state import Node, Totals
 from lunanexa_core.workload import Receipt
 
@@ -47,7 +44,7 @@ def status_document(kernel: Kernel, version: str) -> JsonValue:
         "draining": kernel.observed.draining,
         "recovering": unstructure(state.recovery or ()),
         "store_ok": kernel.store_ok,
-        "alerts": _alerts(kernel),
+        "alerts": alerts(kernel),
         "nodes": [node_status(kernel, node, tokens.get(name)) for name, node in sorted(state.nodes.items())],
         "deployments": [deployment_status(kernel, deployment) for _, deployment in sorted(state.deployments.items())],
         "usage": {
@@ -61,76 +58,6 @@ def status_document(kernel: Kernel, version: str) -> JsonValue:
         },
         "receipts": [receipt_document(receipt) for receipt in list(state.receipts.values())[-_RECEIPTS:][::-1]],
     }
-
-
-def _alerts(kernel: Kernel) -> list[JsonValue]:
-    alerts: list[JsonValue] = []
-    late = late_if_frozen(kernel.state, kernel.policy)
-    if late:
-        message = (
-            f"{len(late)} nodes are late at once: the fault is rather this controller's or the network's, and nothing"
-            " is re-placed; drain those that are dead"
-        )
-        alerts.append({"code": "evictions_frozen", "message": message})
-    alerts += _identity_alerts(kernel)
-    off = [
-        name
-        for name, reading in sorted(kernel.observed.nodes.items())
-        if is_far_off(reading.heartbeat.skew_ms, reading.heartbeat.skew_error_ms)
-    ]
-    if off:
-        message = (
-            f"the clocks of {', '.join(off)} and of this controller differ by more than {SKEW_WARN_MS // 1_000} s: set"
-            " them by NTP (lunanexa node show)"
-        )
-        alerts.append({"code": "clock_skew", "message": message})
-    alerts += _report_alerts(kernel)
-    if kernel.replay_differs:
-        message = "the running state is not what its journal says: see replay_differs in the controller's log"
-        alerts.append({"code": "replay_differs", "message": message})
-    return alerts
-
-
-def _report_alerts(kernel: Kernel) -> list[JsonValue]:
-    state, observed = kernel.state, kernel.observed
-    alerts: list[JsonValue] = []
-    claiming = [name for name in sorted(observed.claims) if state.nodes[name].public_key is not None]
-    if claiming:
-        message = (
-            f"{', '.join(claiming)} say to follow documents that this store has not given, and show none that this"
-            " cluster signed: they are not heard (docs/operations/recovery.md)"
-        )
-        alerts.append({"code": "documents_not_shown", "message": message})
-    withheld = [name for name, reading in sorted(observed.nodes.items()) if reading.withheld]
-    if withheld:
-        message = (
-            f"{', '.join(withheld)} report more changes than {kernel.policy.node_rows_per_minute} a minute: the rest"
-            " waits, and they are granted nothing meanwhile"
-        )
-        alerts.append({"code": "reports_withheld", "message": message})
-    return alerts
-
-
-def _identity_alerts(kernel: Kernel) -> list[JsonValue]:
-    state, wall_ms = kernel.state, kernel.now().wall_ms
-    alerts: list[JsonValue] = []
-    lost = [name for name in awaited(state, kernel.observed) if state.nodes[name].liveness is Liveness.LOST]
-    if lost:
-        message = (
-            f"the rotation of trust waits for {', '.join(lost)}, of which nothing is heard: bring them back, or shut"
-            " them out with lunanexa node revoke"
-        )
-        alerts.append({"code": "rotation_waits", "message": message})
-    late = [
-        name
-        for name, node in sorted(state.nodes.items())
-        if node.liveness is Liveness.READY and node.certificates
-        if node.certificates[-1].not_after_wall_ms - wall_ms < VALID_MS // 4
-    ]
-    if late:
-        message = f"the certificates of {', '.join(late)} were not renewed in time: see the logs of their agents"
-        alerts.append({"code": "certificates_not_renewed", "message": message})
-    return alerts
 
 
 def receipt_document(receipt: Receipt) -> dict[str, JsonValue]:

@@ -94,7 +94,7 @@ class Fields:
             self.refuse(field, "must be an integer.")
             return None
         if not low <= value <= high:
-            self.refuse(field, f"must be between {low} and {high}.")
+            self.refuse(field, f"must be at least {low}." if value < low else f"must be at most {high}.")
             return None
         return value
 

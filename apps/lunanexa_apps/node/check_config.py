@@ -36,6 +36,7 @@ async def check_config(
         if kind is not None:
             return [*findings, kind]
         identity = None if folder.store is None else await read_identity(folder.store)
+        folder.way()  # An agent starts only where what it would show controllers can be read.
         findings.append(_enrolment(identity))
     except PortError as error:
         return [*findings, problem("enrolment", str(error), "see what it names")]

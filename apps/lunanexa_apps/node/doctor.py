@@ -15,8 +15,10 @@ from lunanexa_apps.node.plan import AgentPlan, Misfit, Told, plan_agent
 from lunanexa_apps.node.settings import NodeSettings
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_core.drivers.specification import EngineAddress
+from lunanexa_core.identity.certificate import PeerCertificate
 from lunanexa_core.southbound.controllers import controller_url
 from lunanexa_ports.clock import Clock
+from lunanexa_ports.credentials import Credentials
 from lunanexa_ports.errors import PortError
 from lunanexa_ports.http_client import HttpClient
 from lunanexa_ports.memory import Memory
@@ -33,8 +35,6 @@ class Instruments:
 
     clock: Clock
     memory: Memory
-    control: HttpClient
-    """With the node's own credentials."""
     signer: Signer | None
     """The node's; it is not needed for questions that carry no document."""
     find_devices: Callable[[], Sequence[str] | str]
@@ -44,29 +44,29 @@ class Instruments:
 
 async def examine(folder: NodeFolder, told: Told, with_: Instruments, version: str) -> list[Finding]:
     """All steps, in order; one that fails stops no other."""
-    findings = [_clock(folder, with_.clock), _memory(with_.memory), _devices(with_.find_devices())]
-    findings += [_disk(folder), folder.describe()]
+    machine = [_memory(with_.memory), _devices(with_.find_devices()), _disk(folder), folder.describe()]
     try:
         gap = None if folder.store is None else await read_air_gapped(folder.store)
         if gap is not None:
-            return [*findings, gap.describe()]
-        identity = None if folder.store is None else await read_identity(folder.store)
+            return [_clock(None, with_.clock), *machine, gap.describe()]
+        identity, way = None if folder.store is None else await read_identity(folder.store), folder.way()
     except PortError as error:
-        return [*findings, problem("enrolment", str(error), "see what it names")]
-    findings += _identity(folder, identity, with_.clock)
+        return [_clock(None, with_.clock), *machine, problem("enrolment", str(error), "see what it names")]
+    findings = [_clock(way.credentials.certificate, with_.clock), *machine]
+    findings += _identity(way.credentials, identity, with_.clock)
     if identity is None:
         return findings
     plan = plan_agent(told, identity, with_.address_towards)
     if isinstance(plan, Misfit):
         return [*findings, problem(plan.field, plan.problem, plan.fix)]
     findings.append(_listener(plan, folder, with_.why_not_listen))
-    findings += await _controllers(plan, identity, with_, version)
+    findings += await _controllers(plan, identity, way.control, with_.signer, version)
     return [*findings, _lease(folder, plan)]
 
 
-def _clock(folder: NodeFolder, clock: Clock) -> Finding:
+def _clock(certificate: PeerCertificate | None, clock: Clock) -> Finding:
     wall_ms = clock.now().wall_ms
-    shown, certificate = _time(wall_ms // 1_000), folder.credentials.certificate
+    shown = _time(wall_ms // 1_000)
     if certificate is not None and wall_ms < certificate.not_before_s * 1_000:
         return problem("clock", f"{shown} is before this node's certificate was issued", "set this machine's clock")
     return Finding(step="clock", found=shown)
@@ -94,11 +94,11 @@ def _disk(folder: NodeFolder) -> Finding:
     return Finding(step="disk", found=found)
 
 
-def _identity(folder: NodeFolder, identity: NodeIdentity | None, clock: Clock) -> list[Finding]:
+def _identity(credentials: Credentials, identity: NodeIdentity | None, clock: Clock) -> list[Finding]:
     if identity is None:
         fix = "have a token minted (lunanexa node token NAME --out FILE), then lunanexa-node enroll"
         return [problem("enrolment", "this node is not enrolled", fix)]
-    certificate, trusted = folder.credentials.certificate, folder.credentials.trusted
+    certificate, trusted = credentials.certificate, credentials.trusted
     findings = [Finding(step="enrolment", found=f"node {identity.node} of cluster {identity.cluster}")]
     if trusted:
         stage = f"trust set {identity.trust.version}, {identity.trust.stage.value}"
@@ -129,14 +129,16 @@ def _listener(plan: AgentPlan, folder: NodeFolder, why_not_listen: Callable[[Hos
     return Finding(step="data listener", found=f"{place}: free")
 
 
-async def _controllers(plan: AgentPlan, identity: NodeIdentity, with_: Instruments, version: str) -> list[Finding]:
-    if with_.signer is None:
+async def _controllers(
+    plan: AgentPlan, identity: NodeIdentity, control: HttpClient, signer: Signer | None, version: str
+) -> list[Finding]:
+    if signer is None:
         fix = "copy it back from a backup, or enrol this node anew with a token"
         return [problem("signing key", "there is no secrets/node.key", fix)]
     findings = []
     for address in plan.controllers:
         settings = NodeSettings(node=identity.node, version=version, controllers=(address,), working_directory="/")
-        channel = ControlChannel(with_.control, with_.signer, settings, told_only=True)
+        channel = ControlChannel(control, signer, settings, told_only=True)
         channel.cluster = identity.cluster
         findings.append(await _ask(channel, controller_url(address), identity))
     return findings

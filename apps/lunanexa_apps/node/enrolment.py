@@ -98,7 +98,7 @@ class Enroller:
                 if isinstance(answer, Admitted):
                     return answer.valid_ms
                 retry.told("enrolment_refused", answer.reason, fix=answer.fix)
-                if self._trust.identity is not None:
+                if self._trust.identity is not None and answer.again_ms is None:
                     return None
                 admission = admission.as_it_is_now()
             except PortError as error:

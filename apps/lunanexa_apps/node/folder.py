@@ -1,12 +1,21 @@
 """What can be seen of a node's data directory without changing anything in it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
 from lunanexa_apps.node.findings import Finding, note, problem
 from lunanexa_ports.credentials import Credentials
+from lunanexa_ports.http_client import HttpClient
 from lunanexa_ports.node_store import NodeStore
+
+
+@attrs.frozen
+class Way:
+    """A node's way to controllers: what it shows them, and the client that does so."""
+
+    credentials: Credentials
+    control: HttpClient
 
 
 @attrs.frozen(kw_only=True)
@@ -16,7 +25,8 @@ class NodeFolder:
     place: str
     store: NodeStore | None
     """``None``: there is none yet."""
-    credentials: Credentials
+    way: Callable[[], Way]
+    """By what lies there; an air-gapped node has none. Raises as credentials do."""
     holder: str | None
     """What the agent that runs on it says of itself."""
     open_to_others: Sequence[str] = ()

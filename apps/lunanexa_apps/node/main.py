@@ -11,7 +11,6 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -33,6 +32,7 @@ from lunanexa_adapters.files.inbox import DirectoryInbox, read_reports
 from lunanexa_adapters.files.lock import LockOutcome, describe_holder, holder_of
 from lunanexa_adapters.files.media import look_at_inbox, look_at_outbox
 from lunanexa_adapters.files.owned_file import read_owned_file, word_of
+from lunanexa_adapters.files.presence import is_there
 from lunanexa_adapters.files.private_files import LocalPrivateFiles
 from lunanexa_adapters.http_client.http_client import H11HttpClient
 from lunanexa_adapters.http_server.listeners import open_listeners
@@ -54,7 +54,7 @@ from lunanexa_apps.node.cli.enroll import command as enroll_command
 from lunanexa_apps.node.cli.run import command as run_command
 from lunanexa_apps.node.cli.tools import AirGapPlaces, MediaTools, NodeTools, RunOrder, admission_of
 from lunanexa_apps.node.doctor import Instruments
-from lunanexa_apps.node.folder import NodeFolder
+from lunanexa_apps.node.folder import NodeFolder, Way
 from lunanexa_apps.node.identity import read_identity
 from lunanexa_apps.node.plan import AgentPlan, Misfit, plan_agent
 from lunanexa_apps.node.policy_file import DEFAULT_PLACE, OwnersPolicy, parse_policy
@@ -281,16 +281,20 @@ async def _open_local(data_dir: str) -> AsyncIterator[LocalPorts]:
 async def _look(data_dir: str) -> AsyncIterator[tuple[NodeFolder, Instruments]]:
     place = Path(data_dir)
     folder, clock = place / "node", SystemClock()
-    credentials = TlsCredentials(folder / "identity")
     key = folder / "secrets" / "node.key"
-    control = H11HttpClient(credentials=credentials)
     async with AsyncExitStack() as stack:
-        stack.push_async_callback(control.aclose)
-        kept = (folder / _STORE).is_file()
+
+        def way() -> Way:
+            credentials = TlsCredentials(folder / "identity")
+            control = H11HttpClient(credentials=credentials)
+            stack.push_async_callback(control.aclose)
+            return Way(credentials, control)
+
+        kept, signs = is_there(folder / _STORE), is_there(key)
         seen = NodeFolder(
             place=str(place),
             store=await stack.enter_async_context(read_sqlite_node_store(folder / _STORE)) if kept else None,
-            credentials=credentials,
+            way=way,
             holder=holder_of(place / NODE_LOCK),
             open_to_others=_open_to_others(folder),
             free_mib=_free_mib(place),
@@ -298,8 +302,7 @@ async def _look(data_dir: str) -> AsyncIterator[tuple[NodeFolder, Instruments]]:
         instruments = Instruments(
             clock=clock,
             memory=SystemMemory(),
-            control=control,
-            signer=Ed25519Signer.load_or_create(key) if key.is_file() else None,
+            signer=Ed25519Signer.load_or_create(key) if signs else None,
             find_devices=find_devices,
             address_towards=_address_towards,
             why_not_listen=_why_not_listen,
@@ -308,8 +311,7 @@ async def _look(data_dir: str) -> AsyncIterator[tuple[NodeFolder, Instruments]]:
 
 
 def _lock(data_dir: str) -> LockOutcome:
-    started = datetime.fromtimestamp(SystemClock().now().wall_ms // 1_000, UTC)
-    holder = describe_holder("lunanexa-node", started.strftime("%Y-%m-%d %H:%M:%S UTC"))
+    holder = describe_holder("lunanexa-node", SystemClock().now().wall_ms)
     return LocalPrivateFiles(Path(data_dir)).lock(NODE_LOCK, holder)
 
 
@@ -357,7 +359,7 @@ def _places() -> PlaceTools:
 
 
 def _read_key(path: str, make: bool) -> Ed25519Signer:
-    if not make and not Path(path).exists():
+    if not make and not is_there(Path(path)):
         raise PortFault(f"there is no key {path}: name the authority's, or have one made there with --new-key")
     return Ed25519Signer.load_or_create(Path(path))
 
@@ -365,7 +367,7 @@ def _read_key(path: str, make: bool) -> Ed25519Signer:
 def _open_to_others(folder: Path) -> tuple[str, ...]:
     """Of what nobody else may read."""
     secret = [folder / "secrets", folder / "identity"]
-    secret += [path for place in secret if place.is_dir() for path in place.iterdir()]
+    secret += [path for place in secret if os.access(place, os.R_OK | os.X_OK) for path in place.iterdir()]
     return tuple(str(path) for path in secret if path.exists() and path.stat().st_mode & 0o077)
 
 

@@ -26,9 +26,10 @@ from lunanexa_apps.setting_kinds import (
 from lunanexa_apps.settings import ConfigFile, Flag, Loaded, load, read_config, setting
 from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_core.policy import RETAIN_BYTES_MAX, Policy
+from lunanexa_ports.children import SUPERVISOR_FD
 
 CONFIG_VARIABLE: Final = "LUNANEXA_CONFIG"
-FOREIGN_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "LUNANEXA_SUPERVISOR_FD", "LUNANEXA_ENGINE_API_KEY"})
+FOREIGN_VARIABLES: Final = frozenset({CONFIG_VARIABLE, SUPERVISOR_FD, "LUNANEXA_ENGINE_API_KEY"})
 """Variables of ours that configure something else than these settings."""
 
 

@@ -15,6 +15,7 @@ from lunanexa_core.events import WorkloadAdmitted
 from lunanexa_core.keys import ApiKey, Role
 from lunanexa_core.observed import Observed
 from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.placement.declined import declined_by
 from lunanexa_core.policy import Policy
 from lunanexa_core.routing.routable import replicas_of, routable_replicas
 from lunanexa_core.southbound.heartbeat import ReplicaState
@@ -70,7 +71,7 @@ def admit(
         return refused
     replicas = routable_replicas(state, observed, policy, deployment_id, now)
     if not replicas:
-        return _why_none(state, request)
+        return _why_none(state, observed, request)
     slots = sum(report.slots for report in replicas)
     limited = over_limit(state, key, request, now) or _no_room(state, observed, policy, request, slots)
     if limited is not None:
@@ -113,11 +114,13 @@ def _no_room(state: State, observed: Observed, policy: Policy, request: Workload
     )
 
 
-def _why_none(state: State, request: WorkloadRequest) -> Refusal:
+def _why_none(state: State, observed: Observed, request: WorkloadRequest) -> Refusal:
     """Nothing can serve the alias now: what an ordinary caller may know of it."""
     deployment_id = state.deployment_of_alias[request.alias]
     states = {report.state for report in replicas_of(state, deployment_id)}
-    if not any(assignment.deployment == deployment_id for assignment in state.assignments.values()):
+    declined = declined_by(state, observed, deployment_id)
+    assigned = (assignment for assignment in state.assignments.values() if assignment.deployment == deployment_id)
+    if all(assignment.node in declined for assignment in assigned):
         return Refusal(outcome=Outcome.NO_PLACEMENT, message="No node can take this model now.")
     if states and states <= {ReplicaState.FAILED}:
         return Refusal(outcome=Outcome.NO_CAPACITY, message="No replica of this model is running.")

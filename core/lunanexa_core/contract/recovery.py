@@ -3,7 +3,7 @@
 import attrs
 
 from lunanexa_core.ids import NodeId
-from lunanexa_core.recovery import RecoveryStep
+from lunanexa_core.recovery_plan import RecoveryStep
 from lunanexa_core.recovery_reasons import RecoveryReason
 
 

@@ -10,6 +10,7 @@ from lunanexa_core.deployment import EngineSpec
 from lunanexa_core.drivers.driver import Health, LaunchInput, LaunchRefusal
 
 LOOPBACK: Final = "127.0.0.1"
+_URL_CHARACTERS_MAX: Final = 300
 _URL = re.compile(r"http://(?:([A-Za-z0-9.-]{1,253})|\[([0-9A-Fa-f:.]{2,45})\])(?::([0-9]{1,5}))?/?\Z")
 
 
@@ -25,9 +26,14 @@ class EngineAddress:
         return self.host in (LOOPBACK, "localhost")
 
 
-@lru_cache(maxsize=1_024)
 def parse_engine_url(url: str) -> EngineAddress | None:
     """The address in ``http://host:port`` (port 80 where it names none), or ``None`` for anything else."""
+    # No longer one is an address, and what strangers send must not stay in memory.
+    return _parsed(url) if len(url) <= _URL_CHARACTERS_MAX else None
+
+
+@lru_cache(maxsize=1_024)
+def _parsed(url: str) -> EngineAddress | None:
     match = _URL.match(url)
     if match is None:
         return None

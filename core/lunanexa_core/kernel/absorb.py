@@ -5,15 +5,16 @@ from lunanexa_core.admission.queue import Waiter
 from lunanexa_core.admission.wait import measured
 from lunanexa_core.binding import Ended
 from lunanexa_core.commands import Command
-from lunanexa_core.events import Event, WorkloadSettled
+from lunanexa_core.events import DeploymentApplied, Event, WorkloadSettled
 from lunanexa_core.ids import NodeId
 from lunanexa_core.kernel.decide import Decision
 from lunanexa_core.nodes.budget import whole
 from lunanexa_core.nodes.heartbeat import reports_that_count
-from lunanexa_core.observed import Claim, NodeReading, Observed
-from lunanexa_core.outcomes import Outcome, Refusal
+from lunanexa_core.observed import NodeReading, Observed
+from lunanexa_core.outcomes import Refusal
 from lunanexa_core.placement.declined import note_declined
 from lunanexa_core.policy import Policy
+from lunanexa_core.recovery import DOCUMENT_WANTED
 from lunanexa_core.southbound.heartbeat import Heartbeat
 from lunanexa_core.state import State
 from lunanexa_core.time import Instant
@@ -26,9 +27,9 @@ def absorb(
     """Changes ``observed`` by one decided command; ``state`` holds its events already."""
     for event in decision.events:
         _forget_settled(observed, event, now)
-    if isinstance(command, commands.ReportHeartbeat) and isinstance(decision.answer, Refusal):
-        _note_claim(observed, command.heartbeat, decision.answer, now)
     if isinstance(decision.answer, Refusal | Ended):
+        if isinstance(command, commands.ReportHeartbeat) and decision.answer == DOCUMENT_WANTED:
+            observed.claiming.add(command.heartbeat.node)
         return
     match command:
         case commands.OpenSession(session=session):
@@ -102,16 +103,6 @@ def _leased(before: NodeReading | None, policy: Policy, heartbeat: Heartbeat, no
     return heartbeat.leased and before.may_be_leased(now.mono_ms, policy.node_lease_ms)
 
 
-def _note_claim(observed: Observed, heartbeat: Heartbeat, refusal: Refusal, now: Instant) -> None:
-    if refusal.outcome is not Outcome.DOCUMENT_WANTED:
-        return
-    known = observed.claims.get(heartbeat.node)
-    since_ms = now.mono_ms if known is None else known.since_mono_ms
-    observed.claims[heartbeat.node] = Claim(
-        epoch=heartbeat.epoch, generation=heartbeat.generation, since_mono_ms=since_ms
-    )
-
-
 def _charge(observed: Observed, policy: Policy, node: NodeId, rows: int, now: Instant) -> None:
     budget = observed.budgets.get(node, whole(policy, now)).at(policy, now).less(rows)
     if rows or node in observed.budgets:
@@ -122,7 +113,9 @@ def _hear(
     state: State, observed: Observed, policy: Policy, heartbeat: Heartbeat, decision: Decision, now: Instant
 ) -> None:
     _charge(observed, policy, heartbeat.node, len(decision.events), now)
-    observed.claims.pop(heartbeat.node, None)
+    observed.claiming.discard(heartbeat.node)
+    renewed = (one.deployment.spec.deployment for one in decision.events if isinstance(one, DeploymentApplied))
+    observed.renewed.update((state.rebased, heartbeat.node, name) for name in renewed)
     observed.nodes[heartbeat.node] = NodeReading(
         boot=heartbeat.boot,
         sequence=heartbeat.sequence,

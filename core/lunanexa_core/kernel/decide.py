@@ -143,7 +143,7 @@ def _hear(
     wanted = document_wanted(state, observed, heartbeat)
     if wanted is not None:
         return Decision(wanted)
-    news = [*found, *heartbeat_recovery(state, heartbeat)]
+    news = [*found, *heartbeat_recovery(state, observed, heartbeat)]
     taken = allowed(observed.budgets.get(heartbeat.node), policy, news, now)
     return Decision(Done(), tuple(taken), withheld=len(taken) < len(news))
 

@@ -112,7 +112,8 @@ def _recover_started(
         return gone(record, now_ms, rules, jitter_per_mille)
     if record.ending is not None:
         return stop(record, record.ending, now_ms, rules, jitter_per_mille)
-    return Step(enter(record, ReplicaState.STARTING, now_ms, rules.start_timeout_ms))
+    served = attrs.evolve(record, ready_since_ms=now_ms) if record.state is ReplicaState.READY else record
+    return Step(enter(served, ReplicaState.STARTING, now_ms, rules.start_timeout_ms))
 
 
 def _preparing(record: ReplicaRecord) -> bool:
@@ -121,6 +122,12 @@ def _preparing(record: ReplicaRecord) -> bool:
 
 def _running(record: ReplicaRecord, start: StartId) -> bool:
     return record.launched and record.start == start
+
+
+def _serves(record: ReplicaRecord) -> bool:
+    """Whether it may have requests: also what served the agent before this one, which has not seen it ready yet."""
+    found = record.state is ReplicaState.STARTING and record.ready_since_ms is not None
+    return record.state is ReplicaState.READY or (found and record.unhealthy_since_ms is None)
 
 
 def _tick(record: ReplicaRecord, now_ms: int, rules: ReplicaRules, jitter_per_mille: int) -> Step:
@@ -163,6 +170,8 @@ def _stop_asked(record: ReplicaRecord, asked: StopAsked, now_ms: int, rules: Rep
         case ReplicaState.DRAINING:
             deadline_ms = now_ms + drain_ms
             return Step(attrs.evolve(record, deadline_ms=min(record.deadline_ms or deadline_ms, deadline_ms)))
+        case ReplicaState.STARTING if _serves(record):
+            return Step(enter(record, ReplicaState.DRAINING, now_ms, drain_ms))
         case ReplicaState.STARTING:
             return stop(record, Ending.ABSENT, now_ms, rules, 0)
         case _:
@@ -260,7 +269,7 @@ def _probed(record: ReplicaRecord, probed: Probed, now_ms: int, rules: ReplicaRu
 
 def _shed(record: ReplicaRecord, reason: ExitReason, now_ms: int, rules: ReplicaRules) -> Step:
     """An engine that holds too much goes: what serves finishes its requests first."""
-    serves = record.state is ReplicaState.READY
+    serves = _serves(record)
     record = attrs.evolve(record, exit=reason, ending=Ending.RESTART)
     if serves:
         return Step(enter(record, ReplicaState.DRAINING, now_ms, rules.drain_ms))

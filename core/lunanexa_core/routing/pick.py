@@ -66,7 +66,7 @@ def grant_waiting(state: State, observed: Observed, policy: Policy, now: Instant
                 continue
             observed.decided(explain_grant(state, observed, policy, deployment, waiter, report.start, now))
             queue.remove(waiter.workload)
-            observed.hold(waiter.workload, Held(start=report.start, deployment=deployment, granted_mono_ms=now.mono_ms))
+            observed.hold(waiter.workload, _held(state, report, now))
             granted.append(
                 Granted(
                     workload=waiter.workload,
@@ -76,6 +76,17 @@ def grant_waiting(state: State, observed: Observed, policy: Policy, now: Instant
                 )
             )
     return granted
+
+
+def _held(state: State, report: ReplicaReport, now: Instant) -> Held:
+    assignment = state.assignments[report.assignment]
+    return Held(
+        start=report.start,
+        deployment=assignment.deployment,
+        node=assignment.node,
+        by_door=state.nodes[assignment.node].data_address is not None,
+        granted_mono_ms=now.mono_ms,
+    )
 
 
 def deny_waiting(state: State, observed: Observed, policy: Policy, now: Instant) -> list[Denied]:

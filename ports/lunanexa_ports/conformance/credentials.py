@@ -60,17 +60,21 @@ def check_renewal(bench: Bench) -> None:
     assert bench.credentials().certificate == found != before
 
 
-def check_only_the_last_request_counts(bench: Bench) -> None:
+def check_a_request_is_the_same_until_it_is_answered(bench: Bench) -> None:
     """And it counts once, in the process that made it."""
     credentials = _enrolled(bench)
-    before = credentials.certificate
-    old = _issued(bench, credentials.request())
-    chain = _issued(bench, credentials.request(), serial="beef")
-    assert _faults(lambda: credentials.accept(old))
+    before, request = credentials.certificate, credentials.request()
+    assert credentials.request() == request
+    another = bench.credentials().request()
+    assert another != request
+    chain = _issued(bench, request, serial="beef")
+    assert _faults(lambda: credentials.accept(_issued(bench, another)))
     assert _faults(lambda: bench.credentials().accept(chain))
     assert credentials.certificate == before
+    assert credentials.request() == request
     assert credentials.accept(chain).serial == "beef"
     assert _faults(lambda: credentials.accept(chain))
+    assert credentials.request() != request
 
 
 def check_an_authority_must_be_trusted(bench: Bench) -> None:
@@ -151,7 +155,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     check_nothing_at_first,
     check_accepted_is_durable,
     check_renewal,
-    check_only_the_last_request_counts,
+    check_a_request_is_the_same_until_it_is_answered,
     check_an_authority_must_be_trusted,
     check_trust_is_replaced,
     check_what_is_no_certificate,

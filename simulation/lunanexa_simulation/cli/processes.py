@@ -16,20 +16,14 @@ from lunanexa_apps.cli.pages import page_console
 from lunanexa_simulation.cli.live import real_time_board
 from lunanexa_simulation.cli.told import happened_lines
 from lunanexa_simulation.cli.tools import STDOUT, Tools, json_option, tell
-from lunanexa_simulation.documents import (
-    HELD,
-    CheckDocument,
-    LogDocument,
-    MishapDocument,
-    ProcessesDocument,
-    word_of_check,
-)
+from lunanexa_simulation.documents import HELD, LogDocument, MishapDocument, ProcessesDocument
 from lunanexa_simulation.real.running import RealOrder, RealResult, run_real
+from lunanexa_simulation.results import checks_of, ended
 
 NODES_MAX: Final = 8
 
 
-@click.command("processes")
+@click.command("processes", short_help="Strike real processes on loopback by kill -9.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Who is struck when, and what callers ask.")
 @click.option(
     "--nodes", type=click.IntRange(1, NODES_MAX), default=4, show_default=True, help="Agents, each with an engine."
@@ -59,9 +53,11 @@ def processes_command(
     """
     commit = tools.commit()
     with _folder(keep_folder) as place:
-        order = RealOrder(seed=seed, nodes=nodes, rounds=rounds, folder=place.path)
+        order = RealOrder(seed=seed, nodes=nodes, rounds=rounds, folder=place.path, keep=place.keep)
         with real_time_board(f"processes seed {seed}", quiet=json_path == STDOUT) as board:
             result = tools.loop(lambda: run_real(order, tools.real(), board))
+        if result is None:
+            raise click.Abort
         place.keep = place.keep or result.problem is not None
         document = _document(order, result, commit, str(place.path) if place.keep else None)
     if json_path != STDOUT:
@@ -80,10 +76,14 @@ class _Place:
 def _folder(keep: Path | None) -> Iterator[_Place]:
     """For this user alone. A run that was interrupted leaves nothing, unless somebody asked for it."""
     if keep is not None:
-        if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        try:
+            keep.mkdir(mode=0o700, parents=True, exist_ok=True)
+            keep.chmod(0o700)
+            empty = not any(keep.iterdir())
+        except OSError as error:
+            raise click.BadParameter(f"{keep}: {error.strerror}", param_hint="--keep-folder") from None
+        if not empty:
             raise click.BadParameter(f"{keep} is there and not empty: name a new folder", param_hint="--keep-folder")
-        keep.mkdir(mode=0o700, parents=True, exist_ok=True)
-        keep.chmod(0o700)
     path = Path(tempfile.mkdtemp(prefix="lunanexa-processes-")) if keep is None else keep
     place = _Place(path.resolve(), keep is not None)
     try:
@@ -95,19 +95,11 @@ def _folder(keep: Path | None) -> Iterator[_Place]:
 
 def _document(order: RealOrder, result: RealResult, commit: str | None, folder: str | None) -> ProcessesDocument:
     return ProcessesDocument(
-        seed=order.seed,
-        commit=commit,
+        **ended(order.seed, commit, result),
         nodes=order.nodes,
         rounds=order.rounds,
-        verdict=result.verdict.name.lower(),
-        exit_code=result.verdict.value,
-        problem=result.problem,
-        detail=result.detail or None,
         wall_ms=result.wall_ms,
-        checks=tuple(
-            CheckDocument(name=one.name, verdict=word_of_check(one.held), at_ms=one.at_ms) for one in result.kept
-        ),
-        happened=dict(sorted(result.happened.items())),
+        checks=checks_of(result.kept),
         mishaps=tuple(MishapDocument(number=one.number, told=str(one)) for one in result.strikes),
         folder=folder,
         logs=tuple(LogDocument(process=name, lines=lines) for name, lines in result.logs.items()),

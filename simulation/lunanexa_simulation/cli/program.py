@@ -12,15 +12,15 @@ from lunanexa_simulation.cli.running import run_command
 from lunanexa_simulation.cli.serve import serve_command
 from lunanexa_simulation.cli.shrink import shrink_command
 from lunanexa_simulation.cli.swarm import swarm_command
-from lunanexa_simulation.cli.tools import Tools
+from lunanexa_simulation.cli.tools import INTERRUPTED, Tools
 from lunanexa_simulation.cli.workers import worker_command
 
 USAGE: Final = 64
 """sysexits' EX_USAGE. Not click's 2, which says here that liveness was broken."""
-INTERRUPTED: Final = 130
 
 
-@click.group(name="lunanexa-sim")
+@click.group(name="lunanexa-sim", context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="lunanexa", message="lunanexa-sim %(version)s")
 def program() -> None:
     """The fleet in one process, from one seed, on virtual time, or on real time for clients of yours; or as real
     processes.

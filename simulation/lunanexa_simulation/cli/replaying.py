@@ -13,15 +13,16 @@ from lunanexa_simulation.cli.tools import (
     seed_option,
     tell,
 )
-from lunanexa_simulation.documents import ReplayDocument, StateDocument, run_document
+from lunanexa_simulation.documents import ReplayDocument, StateDocument
 from lunanexa_simulation.picture import picture_of, picture_of_site
+from lunanexa_simulation.results import run_document
 from lunanexa_simulation.run import Manner
 from lunanexa_simulation.scenarios import SCENARIOS
 from lunanexa_simulation.site import Site
 from lunanexa_simulation.world import World
 
 
-@click.command("replay")
+@click.command("replay", short_help="Run a seed up to an instant, and show how the world stands.")
 @scenario_option
 @seed_option
 @click.option(

@@ -15,6 +15,8 @@ from lunanexa_simulation.cli.told import run_lines
 from lunanexa_simulation.cli.tools import (
     PROGRAM,
     STDOUT,
+    NothingToDo,
+    ScenarioName,
     Tools,
     WritablePath,
     json_option,
@@ -22,7 +24,8 @@ from lunanexa_simulation.cli.tools import (
     seed_option,
     tell,
 )
-from lunanexa_simulation.documents import RunDocument, run_document
+from lunanexa_simulation.documents import RunDocument
+from lunanexa_simulation.results import run_document
 from lunanexa_simulation.run import Manner
 from lunanexa_simulation.scenarios import SCENARIOS
 from lunanexa_simulation.timeline import Timeline
@@ -34,7 +37,7 @@ HASH_SEEDS: Final = ("1", "2")
 
 
 @click.command("run")
-@click.argument("scenario", type=click.Choice(sorted(SCENARIOS)), metavar="NAME")
+@click.argument("scenario", type=ScenarioName(), metavar="NAME")
 @seed_option
 @json_option
 @only_option
@@ -84,6 +87,9 @@ def _run_here(
     with run_board(f"{scenario} seed {seed}", quiet=quiet) as board:
         attend = _both(board, None if timeline is None else timeline.attend)
         result = SCENARIOS[scenario].run(seed, Manner(attend=attend, only=only))
+    if only is not None and not only <= {mishap.number for mishap in result.drawn}:
+        told = f"the mishaps 1 to {len(result.drawn)}" if result.drawn else "no mishaps"
+        raise NothingToDo(f"--only: seed {seed} of {scenario} has {told} in store")
     document = run_document(scenario, result, commit)
     if timeline is not None and report_path is not None:
         timeline.close(result.problem)
@@ -108,7 +114,7 @@ async def _run_twice(scenario: str, seed: int) -> RunDocument:
     async def one(hash_seed: str) -> None:
         command = [*PROGRAM, "run", scenario, "--seed", str(seed), "--json", STDOUT]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-        ended = await trio.run_process(command, env=environment, capture_stdout=True, check=False)
+        ended = await trio.run_process(command, env=environment, capture_stdout=True, check=False, process_group=0)
         if ended.stdout:
             documents[hash_seed] = decode(RunDocument, ended.stdout)
 

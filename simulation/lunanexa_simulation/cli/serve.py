@@ -7,32 +7,33 @@ from typing import Final
 import click
 import trio
 
+from lunanexa_apps.setting_kinds import Address, HostPort, NotOfThisKind
 from lunanexa_simulation.cli.live import real_time_board
 from lunanexa_simulation.cli.told import happened_lines
 from lunanexa_simulation.cli.tools import Tools, json_option, seed_option, tell
-from lunanexa_simulation.documents import BROKEN, ServeDocument, invariants_of
+from lunanexa_simulation.documents import BROKEN, ServeDocument
+from lunanexa_simulation.results import ended, invariants_of
 from lunanexa_simulation.serving.real_time import RealTime
 from lunanexa_simulation.serving.session import Board, ServeOrder, ServeResult, Session
 from lunanexa_simulation.serving.status import Access
 from lunanexa_simulation.verdicts import Verdict
-from lunanexa_simulation.world import NODES_MAX, WorldPlan
+from lunanexa_simulation.world_plan import NODES_MAX, WorldPlan
 
 CONTROLLERS_MAX: Final = 3
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-class _Address(click.ParamType[tuple[str, int]]):
+class _Address(click.ParamType[HostPort]):
     name = "HOST:PORT"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        host, _, port = str(value).rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not host or not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> HostPort:
+        try:
+            return Address().from_text(str(value), "")
+        except NotOfThisKind:
             self.fail(f"{value!r} is no HOST:PORT such as 127.0.0.1:8700; port 0 takes a free one", param, ctx)
-        return host, int(port)
 
 
-@click.command("serve")
+@click.command("serve", short_help="Serve a simulated fleet on real time, with faults to order.")
 @click.option(
     "--nodes", type=click.IntRange(1, NODES_MAX), default=4, show_default=True, help="Machines, each with an engine."
 )
@@ -60,7 +61,7 @@ def serve_command(
     nodes: int,
     controllers: int,
     seed: int,
-    listen: tuple[str, int],
+    listen: HostPort,
     for_s: float | None,
     json_path: str | None,
 ) -> int:
@@ -76,9 +77,9 @@ def serve_command(
 
     async def session() -> ServeResult | None:
         try:
-            listening = await serve.listen(*listen)
+            listening = await serve.listen(listen)
         except OSError as error:
-            raise click.UsageError(f"--listen {listen[0]}:{listen[1]}: {error.strerror or error}") from None
+            raise click.UsageError(f"--listen {listen}: {error.strerror or error}") from None
         with real_time_board(f"serve seed {seed}", quiet=False) as board:
             return await _obeying(Session(order, time, listening, board, _announcing(board)))
 
@@ -121,48 +122,51 @@ def _announcing(board: Board) -> Callable[[Access, WorldPlan], None]:
 def _banner(access: Access, plan: WorldPlan) -> list[str]:
     """What somebody needs who wants to use it: lines to paste."""
     origin = access.base_url.removesuffix("/v1")
-    many = f"{plan.nodes} nodes, {plan.controllers} controller{'s' if plan.controllers > 1 else ''}"
+    many = f"{_counted(plan.nodes, 'node')}, {_counted(plan.controllers, 'controller')}"
     return [
-        f"a simulated fleet serves: {many}; it says nothing of accelerator speed",
+        f"a simulated fleet serves: {many}",
+        "it says nothing of accelerator speed; key and token come from the seed",
         f"base URL        {access.base_url}",
-        f"API key         {access.api_key}   (from the seed: no secret)",
+        f"API key         {access.api_key}",
         f"operator token  {access.operator_token}",
         f"console         {origin}/sim",
         "",
         "with curl:",
-        f"  curl -N {access.base_url}/chat/completions -H 'authorization: Bearer {access.api_key}' \\",
-        "    -H 'content-type: application/json' \\",
-        f'    -d \'{{"model": "{access.model}", "stream": true, '
-        '"messages": [{"role": "user", "content": "Tell me of the sea"}]}\'',
+        f"curl -N {access.base_url}/chat/completions \\",
+        f"  -H 'authorization: Bearer {access.api_key}' \\",
+        "  -H 'content-type: application/json' \\",
+        f'  -d \'{{"model": "{access.model}", "stream": true,',
+        '       "messages": [{"role": "user", "content": "Tell me of the sea"}]}\'',
         "with openai for Python:",
-        "  from openai import OpenAI",
-        f'  client = OpenAI(base_url="{access.base_url}", api_key="{access.api_key}")',
-        f'  print(client.chat.completions.create(model="{access.model}", '
-        'messages=[{"role": "user", "content": "Hello"}]).choices[0].message.content)',
+        "from openai import OpenAI",
+        f'key = "{access.api_key}"',
+        f'client = OpenAI(base_url="{access.base_url}", api_key=key)',
+        'hello = [{"role": "user", "content": "Hello"}]',
+        f'answer = client.chat.completions.create(model="{access.model}", messages=hello)',
+        "print(answer.choices[0].message.content)",
         "and let something befall it:",
-        f'  curl {origin}/sim/faults -d \'{{"kind": "agent-down", "target": 1, "for_ms": 5000}}\'',
-        f"  curl {origin}/sim/faults        all kinds, and what is in force",
-        f"  curl -N {origin}/sim/events     what happens, line by line",
+        f"curl {origin}/sim/faults \\",
+        """  -d '{"kind": "agent-down", "target": 1, "for_ms": 5000}'""",
+        f"curl {origin}/sim/faults      # all kinds, and what is in force",
+        f"curl -N {origin}/sim/events   # what happens, line by line",
         "",
         "Ctrl-C stops.",
     ]
 
 
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _document(order: ServeOrder, result: ServeResult, commit: str | None) -> ServeDocument:
     broken = {*result.broken, *(() if result.problem is None else (result.problem.partition(": ")[0],))}
     return ServeDocument(
-        seed=order.seed,
-        commit=commit,
+        **ended(order.seed, commit, result),
         nodes=order.nodes,
         controllers=order.controllers,
-        verdict=result.verdict.name.lower(),
-        exit_code=result.verdict.value,
-        problem=result.problem,
-        detail=result.detail or None,
         served_ms=result.served_ms,
         quiescent_instants=result.instants,
         invariants=invariants_of(result.asked, broken),
-        happened=dict(sorted(result.happened.items())),
         trace_tail=() if result.verdict is Verdict.HELD else result.tail,
     )
 

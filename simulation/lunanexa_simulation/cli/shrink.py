@@ -5,15 +5,16 @@ from collections.abc import Sequence
 import click
 
 from lunanexa_simulation.cli.told import failure_lines
-from lunanexa_simulation.cli.tools import Tools, json_option, scenario_option, seed_option, tell
-from lunanexa_simulation.documents import MishapDocument, RunDocument, ShrinkDocument, run_document
+from lunanexa_simulation.cli.tools import NothingToDo, Tools, json_option, scenario_option, seed_option, tell
+from lunanexa_simulation.documents import MishapDocument, RunDocument, ShrinkDocument
+from lunanexa_simulation.results import run_document
 from lunanexa_simulation.run import Manner, RunResult
 from lunanexa_simulation.scenarios import SCENARIOS
 from lunanexa_simulation.shrinking import smallest
 from lunanexa_simulation.verdicts import Verdict
 
 
-@click.command("shrink")
+@click.command("shrink", short_help="Find the few mishaps that a failure needs.")
 @scenario_option
 @seed_option
 @json_option
@@ -33,9 +34,9 @@ def shrink_command(tools: Tools, scenario: str, seed: int, json_path: str | None
 
     first = run(None)
     if first.verdict is Verdict.HELD:
-        raise click.UsageError(f"seed {seed} of {scenario} does not fail")
+        raise NothingToDo(f"seed {seed} of {scenario} does not fail")
     if not first.drawn:
-        raise click.UsageError(f"{scenario} draws no mishaps that could be left out")
+        raise NothingToDo(f"{scenario} draws no mishaps that could be left out")
     numbers = smallest([mishap.number for mishap in first.drawn], lambda tried: _same(first, run(tried)))
     last = run(numbers)
     kept = tuple(

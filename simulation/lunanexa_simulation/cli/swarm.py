@@ -12,9 +12,10 @@ import trio
 
 from lunanexa_simulation.cli.live import Board, swarm_board
 from lunanexa_simulation.cli.told import failure_lines, swarm_lines
-from lunanexa_simulation.cli.tools import Tools, json_option, scenario_option, tell
+from lunanexa_simulation.cli.tools import INTERRUPTED, Tools, json_option, scenario_option, tell
 from lunanexa_simulation.cli.workers import run_seeds
-from lunanexa_simulation.documents import RunDocument, SwarmDocument, invariants_of
+from lunanexa_simulation.documents import RunDocument, SwarmDocument
+from lunanexa_simulation.results import invariants_of
 from lunanexa_simulation.verdicts import Verdict
 
 FAILURES_MAX: Final = 5
@@ -30,6 +31,7 @@ class _Swarm:
     board: Board
     ended: dict[int, RunDocument] = attrs.Factory(dict)
     happened: Counter[str] = attrs.Factory(Counter)
+    interrupted: bool = False
 
     @property
     def failures(self) -> list[RunDocument]:
@@ -44,7 +46,7 @@ class _Swarm:
         self.board.done(len(self.ended), len(self.failures), self.happened)
 
 
-@click.command("swarm")
+@click.command("swarm", short_help="Run many seeds side by side in processes.")
 @scenario_option
 @click.option("--seeds", type=click.IntRange(min=1), default=100, show_default=True, help="How many.")
 @click.option("--first", type=int, default=1, show_default=True, help="The first of them.")
@@ -71,12 +73,14 @@ def swarm_command(
             try:
                 await run_seeds(scenario, _seeds(found, first, seeds, minutes), min(jobs, seeds), found.hear)
             except* KeyboardInterrupt:
+                found.interrupted = True
                 board.say("interrupted; what was found until then:")
             return found
 
-    document = _document(scenario, first, seeds, tools.loop(swarm))
+    found = tools.loop(swarm)
+    document = _document(scenario, first, seeds, found)
     tell(document, json_path, lambda: swarm_lines(document))
-    return document.exit_code
+    return document.exit_code or (INTERRUPTED if found.interrupted else 0)
 
 
 def _seeds(found: _Swarm, first: int, seeds: int, minutes: float | None) -> Iterator[int]:

@@ -39,7 +39,7 @@ def failure_lines(document: RunDocument, *, only: Iterable[int] | None = None) -
 
 def swarm_lines(document: SwarmDocument) -> list[str]:
     """Many seeds; the failures were told when they came."""
-    ended = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in document.verdicts.items())
+    ended = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in document.verdicts.items()) or "none"
     asked = sum(one.times_asked for one in document.invariants)
     return [
         f"{document.scenario}, {document.seeds_run} of {document.seeds} seeds from {document.first_seed}: {ended}",

@@ -1,5 +1,6 @@
 """What the commands of ``lunanexa-sim`` share: options, the loop, and where documents go."""
 
+import difflib
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,8 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 STDOUT: Final = "-"
+INTERRUPTED: Final = 130
+"""The exit code of what was ended by Ctrl-C, and found nothing until then."""
 PROGRAM: Final = (sys.executable, "-m", "lunanexa_simulation.main")
 SWARM: Final = "many-faults"
 """The scenario that draws everything from its seed."""
@@ -76,6 +79,25 @@ class WritablePath(click.ParamType[str]):
         return value
 
 
+class ScenarioName(click.ParamType[str]):
+    """One that there is; of one that is misspelt the nearest is told."""
+
+    name = "name"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value not in SCENARIOS:
+            near = difflib.get_close_matches(value, SCENARIOS, n=1)
+            meant = f": did you mean {near[0]}?" if near else ";"
+            self.fail(f"there is no scenario {value!r}{meant} lunanexa-sim list names them", param, ctx)
+        return value
+
+
+class NothingToDo(click.ClickException):
+    """What was asked is well formed, and there is nothing of the kind."""
+
+    exit_code = 64
+
+
 class Numbers(click.ParamType[frozenset[int]]):
     """Numbers of mishaps, with commas between them."""
 
@@ -107,8 +129,7 @@ def only_option(function: F) -> F:
 
 def scenario_option(function: F) -> F:
     """For commands that were made for the scenario that draws its mishaps."""
-    kind = click.Choice(sorted(SCENARIOS))
-    return click.option("--scenario", type=kind, default=SWARM, show_default=True, metavar="NAME")(function)
+    return click.option("--scenario", type=ScenarioName(), default=SWARM, show_default=True, metavar="NAME")(function)
 
 
 def tell(document: object, json_path: str | None, lines: Callable[[], list[str]]) -> None:

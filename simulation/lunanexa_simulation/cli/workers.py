@@ -13,7 +13,8 @@ import trio
 
 from lunanexa_apps.codec import decode, encode
 from lunanexa_simulation.cli.tools import PROGRAM
-from lunanexa_simulation.documents import RunDocument, run_document
+from lunanexa_simulation.documents import RunDocument
+from lunanexa_simulation.results import run_document
 from lunanexa_simulation.run import RunResult
 from lunanexa_simulation.scenarios import SCENARIOS
 from lunanexa_simulation.verdicts import Verdict

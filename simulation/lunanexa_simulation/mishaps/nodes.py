@@ -3,9 +3,9 @@
 import trio
 
 from lunanexa_simulation.faults import crash_agent, crash_engine, reboot_node
+from lunanexa_simulation.machine import HostFaults
 from lunanexa_simulation.mishaps.disks import disk_fails
 from lunanexa_simulation.mishaps.field import LONG_MS, Field, a_while
-from lunanexa_simulation.processes import HostFaults
 from lunanexa_simulation.rng import Stream
 
 

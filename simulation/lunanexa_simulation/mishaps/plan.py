@@ -14,7 +14,7 @@ import attrs
 
 from lunanexa_simulation.mishaps import KINDS, NEWEST, Hands, Kind
 from lunanexa_simulation.rng import Stream
-from lunanexa_simulation.world import WorldPlan
+from lunanexa_simulation.world_plan import WorldPlan
 
 FAULTS_MS: Final = (8_000, 30_000)
 FIRST_MS: Final = 200

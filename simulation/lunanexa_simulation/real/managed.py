@@ -69,10 +69,6 @@ class Managed:
         assert self._child is not None, f"{self.name} does not run"
         os.kill(self._child.pid, number)
 
-    def tail(self, lines: int) -> list[str]:
-        """The end of what it said."""
-        return tail_of(self.log, lines)
-
     def _running(self) -> Child:
         assert self._child is not None, f"{self.name} does not run"
         self._told_to_end = True

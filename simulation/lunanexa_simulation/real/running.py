@@ -3,7 +3,7 @@
 import os
 import signal
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -21,6 +21,7 @@ from lunanexa_simulation.real.managed import tail_of
 from lunanexa_simulation.real.orders import choose_places
 from lunanexa_simulation.real.plan import Strike, strikes_of
 from lunanexa_simulation.real.promises import NO_CRASH, ProcessCrashed, Promises
+from lunanexa_simulation.real.reaper import reaper_order
 from lunanexa_simulation.real.scenario import Scenario
 from lunanexa_simulation.real.tools import RealTools
 from lunanexa_simulation.real.traffic import Traffic
@@ -43,6 +44,7 @@ STRIKE_S: Final = 120.0
 SHOW_S: Final = 0.2
 TAIL_LINES: Final = 20
 CLEAN_S: Final = 10.0
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Board(Protocol):
@@ -57,12 +59,13 @@ class Board(Protocol):
 
 @attrs.frozen(kw_only=True)
 class RealOrder:
-    """What is to be run. ``folder`` is empty."""
+    """What is to be run. ``folder`` is empty; ``keep``: it stays, also where the run can't say so any more."""
 
     seed: int
     nodes: int
     rounds: int
     folder: Path
+    keep: bool
 
 
 @attrs.frozen(kw_only=True)
@@ -90,10 +93,29 @@ class _Stage:
     scenario: Scenario | None = None
 
 
-async def run_real(order: RealOrder, tools: RealTools, board: Board) -> RealResult:
-    """The whole run. Raises for Ctrl-C, SIGTERM and SIGHUP, when everything is gone."""
+async def run_real(order: RealOrder, tools: RealTools, board: Board) -> RealResult | None:
+    """The whole run; nothing where a signal ended it. Returns when everything is gone."""
+    result: RealResult | None = None
+    run = trio.CancelScope()
+    with trio.open_signal_receiver(*_SIGNALS) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_obey, signals, run)
+            with run:
+                result = await _run(order, tools, board)
+            nursery.cancel_scope.cancel("the run is over")
+    return result
+
+
+async def _obey(signals: AsyncIterator[int], run: trio.CancelScope) -> None:
+    """The first one ends the run; more of them don't disturb its cleaning up, which takes its time."""
+    async for _ in signals:
+        run.cancel("a signal")
+
+
+async def _run(order: RealOrder, tools: RealTools, board: Board) -> RealResult:
     stage, http = _Stage(strikes_of(order.seed, nodes=order.nodes, rounds=order.rounds)), tools.http()
     with tools.children() as children:
+        reaper = await children.start(reaper_order(order.folder, os.environ, keep=order.keep))
         try:
             broken = await _attempt(stage, order, tools, board, children, http)
         finally:
@@ -101,7 +123,9 @@ async def run_real(order: RealOrder, tools: RealTools, board: Board) -> RealResu
                 await http.aclose()
                 if stage.fleet is not None:
                     await stage.fleet.end_at_once()
-    told_all = broken is None or isinstance(broken, SafetyBroken | ProcessCrashed)
+                reaper.kill()  # One that is left cleans up when this process is gone.
+                await reaper.wait()
+    told_all = broken is None or isinstance(broken, SafetyBroken | ProcessCrashed | PortFault)
     return RealResult(
         verdict=verdict_of(broken),
         problem=None if broken is None else str(broken) if told_all else problem_of(broken),
@@ -140,7 +164,6 @@ async def _perform(
     streams, oracle = Streams(order.seed), Oracle(EngineSettings(names=(SERVED_NAME,)), MODEL)
     places = await choose_places(order.folder, order.nodes, streams.stream("ports"))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_obey_signals)
         fleet = stage.fleet = Fleet(
             places,
             stage.promises,
@@ -176,10 +199,3 @@ async def _show(board: Board, scenario: Scenario, traffic: Traffic) -> None:
         given = sum(count for name, count in traffic.happened.items() if name.startswith("answer "))
         board.show(f"{scenario.doing}; {given} answers, {traffic.asking} callers wait")
         await trio.sleep(SHOW_S)
-
-
-async def _obey_signals() -> None:
-    """They end a run as Ctrl-C does: what was started must not outlive it."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
-        async for _ in signals:
-            raise KeyboardInterrupt

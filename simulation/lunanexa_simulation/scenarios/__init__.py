@@ -28,6 +28,7 @@ from lunanexa_simulation.scenarios import (
     memory,
     node_loss,
     overload,
+    owners_policy,
     partition,
     reboot,
     restore,
@@ -139,7 +140,7 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
         ),
         Scenario(
             name="schema-upgrade",
-            summary="controllers, then agents of an earlier version are upgraded under streams; no engine restarts",
+            summary="a released store is taken up; controllers, agents are upgraded under streams; no engine restarts",
             main=schema_upgrade.main,
         ),
         Scenario(
@@ -156,6 +157,11 @@ SCENARIOS: Final[Mapping[str, Scenario]] = {
             name="exclusive",
             summary="a deployment of one place; its node is cut off, killed, drained; never two engines at once",
             main=exclusive.main,
+        ),
+        Scenario(
+            name="owners-policy",
+            summary="owners forbid what may run, and lift it: moved, ended, waiting, refused by all; their word holds",
+            main=owners_policy.main,
         ),
         Scenario(
             name="data-door",

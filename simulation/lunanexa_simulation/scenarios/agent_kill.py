@@ -13,7 +13,8 @@ from lunanexa_simulation.client import Ending
 from lunanexa_simulation.faults import crash_agent
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import listed, served, until_listed
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(doors=False)
 """A data listener would go with its agent."""

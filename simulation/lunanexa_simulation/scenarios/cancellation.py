@@ -13,7 +13,8 @@ from lunanexa_simulation.client import Ending
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, served, until_listed, waiting
 from lunanexa_simulation.trace import virtual_ms
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 TTFT_MS: Final = 400
 PLAN: Final = WorldPlan(engine_slots=1, engine_arguments=("--ttft-ms", str(TTFT_MS), "--itl-ms", "16"))

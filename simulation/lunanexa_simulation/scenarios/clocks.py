@@ -15,7 +15,8 @@ from lunanexa_simulation.faults import jump_clock, run_clock
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, changes, receipts_of, served, until_listed
 from lunanexa_simulation.trace import virtual_ms
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(nodes=2, engine_arguments=("--ttft-ms", "32", "--itl-ms", "128"))
 TOKENS: Final = 48

@@ -8,8 +8,9 @@ from typing import Any, Final
 import attrs
 
 from lunanexa_core.drivers.specification import EngineAddress
-from lunanexa_core.identity.names import node_identity
-from lunanexa_core.ids import ClusterId, StartId
+from lunanexa_core.identity.certificate import VALID_MS
+from lunanexa_core.identity.names import gateway_identity, node_identity
+from lunanexa_core.ids import ClusterId, HolderId, StartId
 from lunanexa_core.outcomes import Outcome
 from lunanexa_core.policy import Policy
 from lunanexa_ports.asgi import Receive, Scope, Send
@@ -18,12 +19,14 @@ from lunanexa_simulation.client import Answer, Ending
 from lunanexa_simulation.controller_host import HOST
 from lunanexa_simulation.credentials import SimulatedCredentials
 from lunanexa_simulation.faults import Way, crash_engine, join, part
+from lunanexa_simulation.fleet import DATA_PORT
 from lunanexa_simulation.http_client import SimulatedHttpClient
 from lunanexa_simulation.node_host import NodeHost
 from lunanexa_simulation.run import Run
-from lunanexa_simulation.scenarios.hostile import next_heartbeat, says
+from lunanexa_simulation.scenarios.hostile import cluster_of, next_heartbeat, says, shown_as
 from lunanexa_simulation.scenarios.steps import at_rest, receipts_of, served, until_listed
-from lunanexa_simulation.world import DATA_PORT, World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 ROWS: Final = 30
 FLOOD: Final = 60
@@ -62,6 +65,8 @@ async def main(run: Run) -> None:
 async def _who_is_let_in(world: World) -> None:
     gateway, (node, other) = world.controller.gateway, world.nodes
     right = TlsPeer(identity=_identity(world, node), server_name=_start(node))
+    others = gateway_identity(ClusterId("cl_other"), HolderId("holder"))
+    ours = attrs.evolve(others, cluster=cluster_of(world))
     for name, credentials, wanted, expected in (
         ("a gateway that names what serves there is let in", gateway, right, OK),
         (
@@ -72,6 +77,9 @@ async def _who_is_let_in(world: World) -> None:
         ),
         ("another node's start is unknown", gateway, attrs.evolve(right, server_name=_start(other)), REFUSED),
         ("a node is no gateway", other.own_credentials(), right, REFUSED),
+        ("who is one is let in", shown_as(world, ours), right, OK),
+        ("another cluster's is none", shown_as(world, others), right, REFUSED),
+        ("nor one whose time is over", shown_as(world, ours, age_ms=VALID_MS + 1_000), right, REFUSED),
         ("who shows no certificate is nobody", gateway, attrs.evolve(right, anonymous=True), REFUSED),
         ("nothing passes in the clear", gateway, None, REFUSED),
     ):
@@ -201,13 +209,7 @@ async def _ask(world: World, node: NodeHost, credentials: SimulatedCredentials, 
 
 
 def _identity(world: World, node: NodeHost) -> str:
-    return node_identity(_cluster(world), node.name).uri
-
-
-def _cluster(world: World) -> ClusterId:
-    cluster = world.kernel.state.cluster
-    assert cluster is not None
-    return cluster
+    return node_identity(cluster_of(world), node.name).uri
 
 
 def _start(node: NodeHost) -> StartId:

@@ -18,7 +18,8 @@ from lunanexa_simulation.disk import DiskFaults
 from lunanexa_simulation.faults import crash_engine
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, changes, listed, receipts_of, served, until_listed
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(engine_arguments=("--ttft-ms", "32", "--itl-ms", "64"))
 TOKENS: Final = 32

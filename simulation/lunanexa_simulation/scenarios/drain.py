@@ -16,7 +16,8 @@ from lunanexa_core.southbound.heartbeat import ReplicaState
 from lunanexa_simulation.client import Ending
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, served, until_listed
-from lunanexa_simulation.world import DEPLOYMENT, World, WorldPlan, open_world
+from lunanexa_simulation.world import DEPLOYMENT, World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(nodes=4, engine_arguments=("--ttft-ms", "32", "--itl-ms", "128"))
 LOADING_MS: Final = 4_000

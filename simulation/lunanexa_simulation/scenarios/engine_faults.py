@@ -10,7 +10,8 @@ from lunanexa_simulation.client import Ending
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import SERVED, at_rest, receipt_of, served, until_listed
 from lunanexa_simulation.trace import virtual_ms
-from lunanexa_simulation.world import TOKENS, World, WorldPlan, open_world
+from lunanexa_simulation.world import TOKENS, World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 HANG_DEADLINE_MS: Final = 2_000
 SLACK_MS: Final = 200

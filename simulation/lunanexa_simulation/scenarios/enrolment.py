@@ -9,7 +9,8 @@ from lunanexa_core.events import NodeCertified, NodeEnrolled
 from lunanexa_core.identity.certificate import VALID_MS
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, calling, changes, served, until_listed
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(nodes=2)
 TRIES: Final = 4

@@ -19,7 +19,8 @@ from lunanexa_simulation.node_host import NodeHost
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, served, until_listed
 from lunanexa_simulation.trace import virtual_ms
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 KEEP_MS: Final = 4_000
 STOP_MS: Final = 10_000

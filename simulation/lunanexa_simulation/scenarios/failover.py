@@ -11,7 +11,8 @@ from lunanexa_simulation.client import Answer, Ending
 from lunanexa_simulation.faults import crash_engine
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import receipt_of, served, until_listed
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 STREAMS: Final = 4
 CALLS: Final = 4

@@ -8,20 +8,18 @@ import attrs
 from lunanexa_adapters.asgi.node_plane import BODY_BYTES_MAX, KEY_ID_HEADER, SIGNATURE_HEADER
 from lunanexa_apps.codec import encode
 from lunanexa_apps.node.control import MAX_ANSWER_BYTES, SERVER_NAME
-from lunanexa_core.identity.certificate import VALID_MS, terms_at
+from lunanexa_core.identity.certificate import VALID_MS
 from lunanexa_core.identity.names import Party, any_of, node_identity
-from lunanexa_core.ids import ClusterId
 from lunanexa_core.nodes.heartbeat import AHEAD_MAX
 from lunanexa_core.outcomes import Outcome
 from lunanexa_core.southbound.documents import SignedDocument
 from lunanexa_ports.http_client import HttpBroken, HttpRequest, TlsPeer
 from lunanexa_simulation.controller_host import HOST, NODE_PORT
-from lunanexa_simulation.credentials import IdentityFolder, SimulatedCredentials
-from lunanexa_simulation.fleet_keys import SimulatedFleetKeys
+from lunanexa_simulation.credentials import SimulatedCredentials
 from lunanexa_simulation.http_client import SimulatedHttpClient
 from lunanexa_simulation.node_host import NodeHost
 from lunanexa_simulation.scenarios.between import Between
-from lunanexa_simulation.scenarios.hostile import next_heartbeat
+from lunanexa_simulation.scenarios.hostile import cluster_of, next_heartbeat, shown_as
 from lunanexa_simulation.world import World
 
 FORGED: Final = "forged"
@@ -49,7 +47,7 @@ class Case:
 def forged_heartbeats(world: World, between: Between, old: SignedDocument) -> list[Case]:
     """In the name of the first node. ``old``: one of a boot before this one."""
     node, other = world.nodes
-    own = node.own_credentials()
+    own, named = node.own_credentials(), node_identity(cluster_of(world), node.name)
     # Above all that its agent says meanwhile: what is wrong with it is nothing but what the case names.
     newer = attrs.evolve(next_heartbeat(world, node), agent_version=FORGED)
     newer = attrs.evolve(newer, sequence=newer.sequence + 1_000)
@@ -63,8 +61,8 @@ def forged_heartbeats(world: World, between: Between, old: SignedDocument) -> li
         Case("who shows no certificate", own, right, DENIED, anonymous=True),
         Case("who speaks in the clear", None, right, CUT),
         Case("who shows another node's certificate", other.own_credentials(), right, DENIED),
-        Case("who shows another authority's", _issued(world, node, of_ours=False), right, CUT),
-        Case("who shows one that has expired", _issued(world, node, of_ours=True), right, CUT),
+        Case("who shows another authority's", shown_as(world, named, of_ours=False), right, CUT),
+        Case("who shows one that has expired", shown_as(world, named, age_ms=VALID_MS + 1_000), right, CUT),
         Case("what another node signed", own, other.signer.sign(right.payload), DENIED),
         Case("what another signed by its name", own, attrs.evolve(right, signature=bytes(64)), DENIED),
         Case("what was changed on the way", own, changed, DENIED),
@@ -84,7 +82,7 @@ def forged_heartbeats(world: World, between: Between, old: SignedDocument) -> li
 async def says(world: World, node: NodeHost, case: Case) -> Told:
     """Status and code of the controller's answer, from a machine of nobody's."""
     client = SimulatedHttpClient(world.network, "stranger", credentials=case.shown)
-    server = TlsPeer(identity=any_of(_cluster(world), Party.CONTROLLER), server_name=SERVER_NAME)
+    server = TlsPeer(identity=any_of(cluster_of(world), Party.CONTROLLER), server_name=SERVER_NAME)
     document = case.document
     request = HttpRequest(
         method="PUT",
@@ -106,20 +104,3 @@ async def says(world: World, node: NodeHost, case: Case) -> Told:
         return CUT
     finally:
         await client.aclose()
-
-
-def _issued(world: World, node: NodeHost, *, of_ours: bool) -> SimulatedCredentials:
-    """A certificate in the node's name: of the cluster's own authority and a life too old, or of another one."""
-    stream, folder = world.run.streams.stream("stranger"), IdentityFolder(trusted=node.identity.trusted)
-    keys = world.fleet_keys if of_ours else SimulatedFleetKeys(world.keyring, stream)
-    credentials = SimulatedCredentials(world.keyring, stream, world.clock, folder)
-    issued_ms = world.clock.now().wall_ms - (VALID_MS + 1_000 if of_ours else 0)
-    terms = terms_at(node_identity(_cluster(world), node.name).uri, "1", issued_ms)
-    folder.chain = keys.issue(next(iter(keys.authorities())), credentials.request(), terms)
-    return credentials
-
-
-def _cluster(world: World) -> ClusterId:
-    cluster = world.kernel.state.cluster
-    assert cluster is not None
-    return cluster

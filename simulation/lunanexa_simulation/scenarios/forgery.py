@@ -20,7 +20,8 @@ from lunanexa_simulation.scenarios.between import Between
 from lunanexa_simulation.scenarios.forged_documents import forged_documents
 from lunanexa_simulation.scenarios.forged_heartbeats import FORGED, STALE, Case, forged_heartbeats, says
 from lunanexa_simulation.scenarios.steps import at_rest, calling, served, until_listed
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(nodes=2, engine_arguments=("--ttft-ms", "32", "--itl-ms", "256"))
 STREAMS: Final = 4

@@ -11,7 +11,8 @@ from lunanexa_simulation.client import Answer, Ending
 from lunanexa_simulation.faults import crash_controller
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, check_once_a_key, receipt_of, served, until_listed
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(engine_slots=3)
 CALLERS: Final = 8

@@ -10,7 +10,8 @@ from lunanexa_core.drivers.specification import LOOPBACK, EngineAddress
 from lunanexa_core.ids import StartId
 from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
 from lunanexa_simulation.http_client import SimulatedNetwork
-from lunanexa_simulation.processes import STRANGER, Program, SimulatedProcess
+from lunanexa_simulation.machine import STRANGER
+from lunanexa_simulation.process import Program, SimulatedProcess
 from lunanexa_simulation.world import SERVED_NAME
 
 START: Final = "{start}"

@@ -17,7 +17,8 @@ from lunanexa_simulation.controller_host import ControllerHost
 from lunanexa_simulation.faults import crash_controller, cut_from_journal, run_clock
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, changes, receipts_of, served, until_listed
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 STREAMS: Final = 3
 TAKEOVER_MS: Final = Policy().lease_ms + 1_500

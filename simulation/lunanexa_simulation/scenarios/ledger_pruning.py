@@ -22,7 +22,8 @@ from lunanexa_simulation.client import Ending
 from lunanexa_simulation.faults import crash_controller
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, changes, served, until_listed
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(engine_slots=8, policy=Policy(ledger_keep_receipts=RECENT_RECEIPTS))
 HISTORY: Final = RECENT_RECEIPTS + 600

@@ -10,7 +10,8 @@ from lunanexa_simulation.faults import crash_engine
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, listed, served, until_listed
 from lunanexa_simulation.trace import virtual_ms
-from lunanexa_simulation.world import DEPLOYMENT, World, WorldPlan, open_world
+from lunanexa_simulation.world import DEPLOYMENT, World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 ENGINE_MIB: Final = 70 * 1024
 LEAKED_MIB: Final = 8

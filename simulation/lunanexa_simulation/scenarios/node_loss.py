@@ -1,24 +1,32 @@
 """Four nodes and two replicas. A node is cut off, or dies for good: its replica comes up elsewhere at once, and when
-the node returns it is told to stop what it has. One that returns before its successor serves goes on as it was. When
-most nodes are late at once nothing is re-placed, and the status says so."""
+the node returns it is told to stop what it has. Who waits for a node that died without a word waits until it is lost,
+and no longer. One that returns before its successor serves goes on as it was. When most nodes are late at once nothing
+is re-placed, and the status says so."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
+
+import trio
 
 from lunanexa_core.deployment import Assignment
 from lunanexa_core.events import AssignmentPlaced, Liveness
 from lunanexa_core.ids import AssignmentId, NodeId
-from lunanexa_simulation.client import Ending
+from lunanexa_simulation.client import Answer, Ending
 from lunanexa_simulation.faults import Way, join, part, reboot_node
 from lunanexa_simulation.run import Run
-from lunanexa_simulation.scenarios.steps import at_rest, changes, served, until_listed
+from lunanexa_simulation.scenarios.steps import at_rest, changes, receipts_of, served, until_listed
 from lunanexa_simulation.trace import virtual_ms
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 REPLICAS: Final = 2
 LOADING_MS: Final = 2_000
 FOREVER_MS: Final = 300_000
+ASKED: Final = 4
+"""Streams, and as many calls: all slots of both replicas."""
+ANSWER_MS: Final = 2_500
+"""Twice what an answer takes."""
 BACK_MS: Final = 40_000
 """An agent that was cut off tries again within half a minute."""
 
@@ -82,13 +90,51 @@ async def _back_before_its_successor(world: World) -> None:
 async def _dead(world: World) -> None:
     """Its power is gone, with its engine; when it comes back there is nothing for it to do."""
     number = _number(world, _placed(world)[0].node)
-    reboot_node(world, number)
-    await _until_lost(world, number)
+    await _asked_as_it_dies(world, number)
     await _until_both(world, "when the dead node was replaced")
     await world.start_agent(number)
     await _until_ready(world, number)
     world.check("it is given nothing of its own", world.nodes[number].name not in {one.node for one in _placed(world)})
     await world.until("its old engine is not started", lambda: not world.nodes[number].engines(), within_ms=20_000)
+
+
+async def _asked_as_it_dies(world: World, number: int) -> None:
+    """Nobody hears of its end. Of whom nothing was told yet, another replica answers; who was told something is told
+    that there is no more."""
+    ((_, start),) = world.nodes[number].running()
+    calls: list[tuple[Mapping[str, Any], Answer]] = []
+
+    async def call(about: str) -> None:
+        body = world.prompt(about)
+        calls.append((body, await world.client.chat(body)))
+
+    def all_pass() -> bool:
+        held = [one.start for one in world.kernel.observed.held.values()]
+        return len(held) == 2 * ASKED and len(world.nodes[number].at_door()) >= held.count(start)
+
+    async with trio.open_nursery() as nursery, world.streams(ASKED, "as a machine dies") as streams:
+        for one in range(ASKED):
+            nursery.start_soon(call, f"as a machine dies ({one})")
+        await world.until("engines work for all", all_pass, within_ms=500)
+        await world.dither("the machine dies", 200)
+        reboot_node(world, number)
+        await _until_lost(world, number)
+        lost_ms = virtual_ms()
+    world.check("nobody waits for a lost node", virtual_ms() - lost_ms <= ANSWER_MS, virtual_ms() - lost_ms)
+    for asked, ending, failures in (
+        (calls, Ending.WHOLE, ["node_lost", None]),
+        (streams, Ending.ERROR_FRAME, ["node_lost"]),
+    ):
+        told = [(one, receipts_of(world, one[1].workload)) for one in asked]
+        world.check("each has one receipt", all(len(receipts) == 1 for _, receipts in told), told)
+        lost = [(one, of[0].settlement.attempts) for one, of in told if of[0].settlement.attempts[0].start == start]
+        world.check("some were asked of it", bool(lost), told)
+        for (body, answer), attempts in lost:
+            world.check_answer("what was told is one engine's answer, or its beginning", body, answer)
+            right = answer.ending is ending and [one.failure for one in attempts] == failures
+            world.check("it is tried again, or told, as it has to be", right, (answer, attempts))
+        others = [answer for (_, answer), of in told if of[0].settlement.attempts[0].start != start]
+        world.check("the others notice nothing", all(one.ending is Ending.WHOLE for one in others), others)
 
 
 async def _retired_unheard(world: World) -> None:

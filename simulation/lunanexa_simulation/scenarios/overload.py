@@ -12,7 +12,8 @@ from lunanexa_simulation.client import Answer, Ending
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, listed, receipt_of, until_listed, waiting
 from lunanexa_simulation.trace import virtual_ms
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 QUEUE: Final = 3
 CALLERS: Final = 8

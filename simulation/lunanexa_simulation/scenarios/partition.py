@@ -14,7 +14,8 @@ from lunanexa_simulation.faults import Way, join, part, slow_link
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import changes, listed, receipts_of, until_listed
 from lunanexa_simulation.trace import virtual_ms
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(nodes=2, engine_arguments=("--ttft-ms", "32", "--itl-ms", "1024"))
 TOKENS: Final = 14
@@ -150,7 +151,9 @@ def _check_cut(world: World, streams: Sequence[tuple[Mapping[str, Any], Answer]]
         receipts = receipts_of(world, answer.workload)
         world.check(f"one receipt each, {when}", len(receipts) == 1, receipts)
         attempts = receipts[0].settlement.attempts
-        world.check(f"nothing ran twice, {when}", [one.failure for one in attempts] == ["engine_cut"], attempts)
+        # By the data listener, or by the kernel, should that be first by a hair.
+        once = [one.failure for one in attempts] in (["engine_cut"], ["node_lost"])
+        world.check(f"nothing ran twice, {when}", once, attempts)
 
 
 def _start_of(world: World, answer: Answer) -> StartId | None:

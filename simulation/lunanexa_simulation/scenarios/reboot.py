@@ -10,10 +10,11 @@ from lunanexa_core.ids import StartId
 from lunanexa_core.outcomes import Outcome
 from lunanexa_simulation.client import Ending
 from lunanexa_simulation.faults import crash_agent, crash_engine, reboot_node
-from lunanexa_simulation.processes import SimulatedProcess
+from lunanexa_simulation.process import SimulatedProcess
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, receipts_of, served, until_listed
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(restart_budget=50)
 STREAMS: Final = 3

@@ -1,7 +1,7 @@
 """Four nodes, and a controller whose store is set back to what it was before the last changes, with or without the file
-in which it keeps how far it has seen it. It notices, by itself or because nodes show it documents that it does not
-know; it serves nothing and leaves everything as it runs; after the go the nodes obey again, and nothing ran twice. A
-node that only says to have such a document stops nobody."""
+in which it keeps how far it has seen it; a node may be away meanwhile. It notices, by itself or because nodes show it
+documents that it does not know; it serves nothing and leaves everything as it runs; after the go the nodes obey again,
+and nothing ran twice. A node that only says to have such a document stops nobody."""
 
 from typing import Any, Final
 
@@ -18,20 +18,22 @@ from lunanexa_core.outcomes import Outcome
 from lunanexa_core.recovery_reasons import RecoveryCause
 from lunanexa_core.southbound.documents import DesiredState, DocumentSeen, SignedDocument
 from lunanexa_simulation.client import Ending
-from lunanexa_simulation.faults import crash_controller
+from lunanexa_simulation.faults import crash_agent, crash_controller
 from lunanexa_simulation.journal import JournalState
 from lunanexa_simulation.node_host import NodeHost
 from lunanexa_simulation.node_store import NodeStoreState
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.hostile import next_heartbeat, says, speaking_as
-from lunanexa_simulation.scenarios.steps import changes, served, until_listed
+from lunanexa_simulation.scenarios.steps import at_rest, changes, listed, served, until_listed
 from lunanexa_simulation.snapshots import SnapshotFiles
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(nodes=4)
 LEFT_MS: Final = 3 * PLAN.policy.node_lease_ms
 """So long nobody says go."""
 NOTICED_MS: Final = 5_000
+STREAMS: Final = 2
 
 
 @attrs.frozen
@@ -50,12 +52,14 @@ async def main(run: Run) -> None:
         await world.until("three replicas are routable", lambda: world.routable() == 3, within_ms=60_000)
         await served(world, "before the copy")
         await _a_claim_alone(world)
-        copy = _copied(world)
-        await world.deploy(replicas=4, slots=world.plan.engine_slots + 1)
-        await world.until("four newer replicas are routable", lambda: _newer(world, 4), within_ms=120_000)
-        await served(world, "after the copy")
+        async with world.streams(STREAMS, "as the copy is made"):
+            copy = _copied(world)
+        await _what_is_lost(world)
         crash_controller(world)
         _set_back(world, copy)
+        away = run.streams.stream("away").random() < 0.5
+        if away:
+            crash_agent(world, 0)
         await world.dither("controller start", 2_000)
         cause = _known_to(world)
         await world.start_controller()
@@ -63,13 +67,26 @@ async def main(run: Run) -> None:
         await _nothing_happens(world, cause)
         await _go(world)
         await until_listed(world, "after the go")
+        if away:
+            await world.start_agent(0)
         await world.until("three replicas as of the copy", lambda: _as_copied(world), within_ms=120_000)
-        running = [one for node in world.nodes for one in node.running()]
-        world.check("and no other engine runs", len(running) == 3, running)
+        await world.until("and no other engine runs", lambda: len(_running(world)) == 3, within_ms=30_000)
+        await world.until("every node follows", lambda: _follow(world, world.kernel.epoch), within_ms=30_000)
+        await at_rest(world, "of all that was open then")
         await served(world, "after the go")
         await _late_change(world)
         world.check("one recovery was begun", len(changes(world, RecoveryBegan)) == 1)
         await world.stop()
+
+
+async def _what_is_lost(world: World) -> None:
+    """Another leader or two, and what they gave the nodes to do."""
+    for _ in range(world.run.streams.stream("leaders").randint(0, 2)):
+        crash_controller(world)
+        await world.start_controller()
+    await world.deploy(replicas=4, slots=world.plan.engine_slots + 1)
+    await world.until("four newer replicas are routable", lambda: _newer(world, 4), within_ms=120_000)
+    await served(world, "after the copy")
 
 
 def _copied(world: World) -> Copy:
@@ -160,7 +177,8 @@ async def _nothing_happens(world: World, cause: RecoveryCause) -> None:
     world.check("which is told honestly", told == (503, Outcome.STARTING.value) and answer.retry_after_s is not None)
     status, refused = await world.ask_to_deploy(replicas=1, slots=1)
     world.check("nothing is changed", status == 503, refused)
-    world.check("every node is heard", world.kernel.observed.nodes.keys() == {node.name for node in world.nodes})
+    world.check("nothing is listed", not await listed(world))
+    world.check("every node is heard", world.kernel.observed.nodes.keys() == {node.name for node in _up(world)})
     rows = [row.action for row in world.sight.rows[heads:]]
     world.check("nothing is written but what nodes report", set(rows) <= _REPORTED, rows)
 
@@ -174,19 +192,26 @@ async def _go(world: World) -> None:
     plan: dict[str, Any] = found["plan"]
     kinds = {(step["kind"], step["node"] is None) for step in plan["steps"]}
     world.check("with the orphan that the store does not know", ("stop_orphan", False) in kinds, plan)
+    silent = [step["node"] for step in plan["steps"] if step["kind"] == "mark_unreachable"]
+    world.check("and with who is not heard", silent == [node.name for node in world.nodes if not node.up], plan)
     world.check("and nobody to wait for", not plan["waiting"], plan)
     status, refused = await world.operate("POST", "/admin/v1/recovery:rebase", {"plan": "0" * 64})
     world.check("another plan's go is refused", status == 409, refused)
-    highest = max(node.accepted() or (0, 0) for node in world.nodes)
+    highest = max(node.accepted() or (0, 0) for node in _up(world))
     status, ended = await world.operate("POST", "/admin/v1/recovery:rebase", {"plan": plan["digest"]})
     world.check("the go is taken", status == 200, ended)
     world.check("in an epoch above every node's", ended["epoch"] > highest[0], (ended, highest))
     world.check("and it is an event", len(changes(world, StoreRebased)) == 1)
-    await world.until(
-        "every node follows a document of that epoch",
-        lambda: all((node.accepted() or (0, 0))[0] == ended["epoch"] for node in world.nodes),
-        within_ms=30_000,
-    )
+    await world.until("who is there follows in that epoch", lambda: _follow(world, ended["epoch"]), within_ms=30_000)
+
+
+def _follow(world: World, epoch: int) -> bool:
+    """Whether every agent that runs has a document of that epoch."""
+    return all((node.accepted() or (0, 0))[0] == epoch for node in _up(world))
+
+
+def _up(world: World) -> list[NodeHost]:
+    return [node for node in world.nodes if node.up]
 
 
 async def _late_change(world: World) -> None:

@@ -11,7 +11,8 @@ from lunanexa_simulation.client import Ending
 from lunanexa_simulation.node_host import NodeHost
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, changes, receipts_of, served, until_listed
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(nodes=2, engine_arguments=("--ttft-ms", "32", "--itl-ms", "256"))
 STREAMS: Final = 3

@@ -1,8 +1,10 @@
-"""Two controllers and two nodes are of an earlier version, and are upgraded under streams: first the controllers, which
-find journal and snapshots as that version wrote them and hear its agents, then each agent, which finds its store so.
-State is what it was, nothing that ran is started again, and what was promised is kept."""
+"""What a store of a released schema held is taken up: its cluster, keys and receipts stand, what was open is settled.
+Two controllers and two nodes that serve by it are of an earlier version, and are upgraded under streams: first the
+controllers, which find journal and snapshots as that version wrote them and hear its agents, then each agent, which
+finds its store so. State is what it was, nothing that ran is started again, and what was promised is kept."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import attrs
@@ -11,8 +13,8 @@ import trio
 from lunanexa_apps.controller.replay import Replay
 from lunanexa_apps.installation import KNOWN_HEAD
 from lunanexa_core.canonical import canonical_json, strict_json
-from lunanexa_core.events import LivenessChanged
-from lunanexa_core.ids import StartId
+from lunanexa_core.events import Liveness, LivenessChanged
+from lunanexa_core.ids import NodeId, StartId
 from lunanexa_core.journal import Row
 from lunanexa_core.lifecycle.record import ReplicaRecord
 from lunanexa_core.state import State
@@ -21,10 +23,11 @@ from lunanexa_simulation.client import Ending
 from lunanexa_simulation.faults import crash_agent, crash_controller
 from lunanexa_simulation.journal import JournalState
 from lunanexa_simulation.node_store import NodeStoreState
-from lunanexa_simulation.older import older, older_rows, older_snapshot
+from lunanexa_simulation.older import RELEASED, older, older_rows, older_snapshot, released_rows
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import PAUSE_S, at_rest, calling, changes, served, until_listed
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(nodes=2, controllers=2)
 STREAMS: Final = 3
@@ -36,6 +39,7 @@ async def main(run: Run) -> None:
     async with open_world(run, PLAN) as world:
         for node in world.nodes:
             node.older = True
+        await _taken_up(world, run.streams.stream("schema").choice(RELEASED))
         await world.start()
         await world.start_standbys()
         await world.deploy(replicas=2)
@@ -65,6 +69,41 @@ async def main(run: Run) -> None:
         told = changes(world, LivenessChanged)[heard:]
         world.check("no node was missed", not told, told)
         await world.stop()
+
+
+async def _taken_up(world: World, schema: int) -> None:
+    """By a controller that has no node of it; its operator takes leave of what is gone."""
+    rows, head = released_rows(schema)
+    world.trace(f"the journal holds {len(rows)} rows of schema {schema}")
+    journal = world.controller.disk.state(JournalState)
+    journal.rows[:], journal.head = rows, attrs.evolve(head, epoch=head.epoch + 1)  # An epoch that wrote nothing.
+    left = Replay()
+    for row in rows:
+        left.feed(row)
+    await world.start_controller()
+    state = world.kernel.state
+    world.check("it is the cluster that it was", state.cluster == left.state.cluster, state.cluster)
+    world.check("who had a key has it", left.state.keys.items() <= state.keys.items(), state.keys)
+    await world.until("what was open is settled", lambda: not state.open, within_ms=60_000)
+    wanted = left.state.receipts.keys() | left.state.open.keys()
+    world.check("each workload has its receipt", state.receipts.keys() == wanted, state.receipts)
+    world.check("what had one has the same", left.state.receipts.items() <= state.receipts.items(), state.receipts)
+    for node in left.state.nodes:
+        await world.until(f"{node} is lost", partial(_is_lost, world, node), within_ms=30_000)
+        await _operate(world, "POST", f"/admin/v1/nodes/{node}/revoke", {"reason": "gone"})
+    for deployment in left.state.deployments:
+        await _operate(world, "DELETE", f"/admin/v1/deployments/{deployment}")
+    await world.until("nothing is left on who is gone", lambda: not state.assignments, within_ms=30_000)
+    await world.controller.stop()
+
+
+def _is_lost(world: World, node: NodeId) -> bool:
+    return world.kernel.state.nodes[node].liveness is Liveness.LOST
+
+
+async def _operate(world: World, method: str, target: str, body: object = None) -> None:
+    status, answer = await world.operate(method, target, body)
+    world.check("the operator is obeyed", status == 200, answer)
 
 
 async def _controllers_are_upgraded(world: World) -> None:

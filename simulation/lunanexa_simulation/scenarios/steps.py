@@ -20,7 +20,7 @@ SERVED: Final = 3
 """Calls that one look at the service makes."""
 PAUSE_S: Final = 2.0
 """Between two calls of who calls all the while."""
-NOBODY: Final = (Outcome.STARTING.value, Outcome.NO_CAPACITY.value)
+NOBODY: Final = (Outcome.STARTING.value, Outcome.NO_CAPACITY.value, Outcome.NO_PLACEMENT.value)
 """What is told where nobody can serve now."""
 
 

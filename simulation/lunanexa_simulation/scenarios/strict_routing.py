@@ -17,11 +17,12 @@ from lunanexa_core.southbound.heartbeat import IdentityGrade, ReplicaState
 from lunanexa_simulation.client import Ending
 from lunanexa_simulation.engine_program import BINARY, MODEL
 from lunanexa_simulation.faults import crash_agent, crash_engine
-from lunanexa_simulation.processes import SimulatedProcess
+from lunanexa_simulation.process import SimulatedProcess
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.impostor import ELSEWHERE, POSES, Impostor, Impostors, Pose
 from lunanexa_simulation.scenarios.steps import PAUSE_S, at_rest, changes, refused_calls, served, until_listed
-from lunanexa_simulation.world import DEPLOYMENT, MODEL_ALIAS, SERVED_NAME, World, WorldPlan, open_world
+from lunanexa_simulation.world import DEPLOYMENT, MODEL_ALIAS, SERVED_NAME, World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(linger_ms=1_000)
 STUCK_MS: Final = 12_000

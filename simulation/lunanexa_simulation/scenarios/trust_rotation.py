@@ -8,7 +8,8 @@ import trio
 from lunanexa_core.identity.trust import TrustSet, TrustStage
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, calling, served, until_listed
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(nodes=3, engine_arguments=("--ttft-ms", "32", "--itl-ms", "8"))
 AWAY: Final = 2

@@ -12,7 +12,8 @@ from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, receipts_of, served, until_listed, waiting
 from lunanexa_simulation.websocket_client import Heard, Session
 from lunanexa_simulation.websocket_network import Closed
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(engine_slots=3)
 MANY: Final = 6

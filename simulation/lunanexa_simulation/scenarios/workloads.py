@@ -11,7 +11,8 @@ from lunanexa_simulation.client import Answer, Ending
 from lunanexa_simulation.faults import crash_controller
 from lunanexa_simulation.run import Run
 from lunanexa_simulation.scenarios.steps import at_rest, receipts_of, served, until_listed, waiting
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 PLAN: Final = WorldPlan(engine_slots=1, engine_arguments=("--ttft-ms", "2000", "--itl-ms", "100"))
 WORKLOADS: Final = "/v1/workloads"

@@ -1,7 +1,5 @@
 """What the real listener is given: the console under ``/sim``, and the front for everything else."""
 
-from contextlib import suppress
-
 from lunanexa_adapters.asgi.exchange import Departed, Exchange
 from lunanexa_adapters.asgi.headers import request_id
 from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
@@ -39,9 +37,12 @@ class ServingApp(AsgiApplication):
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, request_id(scope, self._ids), self._front.room())
-        with suppress(Departed):
+        try:
             if exchange.path == PATH or exchange.path.startswith(PATH + "/"):
                 await self._console.answer(exchange)
             else:
                 await self._front.carry(exchange)
-        exchange.let_go()
+        except Departed:
+            return
+        finally:
+            exchange.let_go()

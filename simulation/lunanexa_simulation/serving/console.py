@@ -10,12 +10,7 @@ from lunanexa_simulation.serving.answers import Problem, tell
 from lunanexa_simulation.serving.board import Fault, FaultBoard
 from lunanexa_simulation.serving.feed import Feed
 from lunanexa_simulation.serving.kinds import FAULTS, read_wish
-from lunanexa_simulation.serving.status import (
-    Access,
-    fault_status,
-    faults_status,
-    serving_status,
-)
+from lunanexa_simulation.serving.status import Access, fault_status, faults_status, serving_status
 from lunanexa_simulation.serving.watch import Watch
 from lunanexa_simulation.world import World
 
@@ -72,9 +67,7 @@ class Console:
             return
         try:
             document = json.loads(body)
-        except ValueError:  # not UTF-8, not JSON
-            document = None
-        except RecursionError:
+        except (ValueError, RecursionError):  # not UTF-8, not JSON, too deep
             document = None
         wish = read_wish(document, self._world.plan)
         await self._tell(exchange, 201, wish if isinstance(wish, Problem) else self._board.begin(wish))
@@ -98,6 +91,9 @@ class Console:
                 await tell(exchange, _TOO_MANY)
                 return
             await exchange.start(200, [(b"content-type", b"text/event-stream")])
+            if exchange.method == "HEAD":
+                await exchange.send_body(b"", more=False)
+                return
             await exchange.send_body(b": the trace, as it is written\n\n", more=True)
             async for event in listener.events():
                 await exchange.send_body(event, more=True)

@@ -1,6 +1,6 @@
 """WebSockets of strangers, carried over the simulated network to the controller that leads; see ``front``.
 
-A connection that breaks there is ended here without a word of ours: the server beneath makes an error of it (1011)."""
+A connection that breaks there ends here in the same way, without a close frame: clients call it 1006."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
@@ -10,7 +10,7 @@ import trio
 
 from lunanexa_adapters.asgi.headers import unreadable
 from lunanexa_core.ids import RequestId
-from lunanexa_ports.asgi import Message, Receive, Scope, Send
+from lunanexa_ports.asgi import ABORT, Message, Receive, Scope, Send
 from lunanexa_ports.http_client import HttpUnreachable
 from lunanexa_simulation.controller_host import PORT
 from lunanexa_simulation.serving.answers import BROKE, UNREACHABLE, Problem
@@ -23,6 +23,7 @@ _OF_A_HANDSHAKE: Final = HOP_BY_HOP | {
 }
 _NOT_ASCII: Final = Problem(status=400, code="invalid_request", message="The address or a header is not readable.")
 _BROKEN: Final = 1006
+_DISCONNECT: Final = "websocket.disconnect"
 _HELD_MESSAGES: Final = 8
 """What a client said that is not on its way yet; then it is not read any more."""
 
@@ -40,8 +41,8 @@ async def carry_stream(world: World, scope: Scope, receive: Receive, send: Send,
         nursery.start_soon(line.listen, receive, said)
         try:
             async with _opened(world, scope) as exchange, trio.open_nursery() as talk:
-                line.exchange = exchange
-                talk.start_soon(_speak, exchange, heard)
+                line.opened = True
+                talk.start_soon(line.speak, exchange, heard)
                 await _answer(scope, send, exchange, request)
                 talk.cancel_scope.cancel("the controller has ended it")
         except HttpUnreachable:
@@ -66,21 +67,27 @@ class _Line:
     """The client's side of one connection."""
 
     scope: trio.CancelScope
-    exchange: WebSocketExchange | None = None
+    opened: bool = False
 
     async def listen(self, receive: Receive, said: trio.MemorySendChannel[Message]) -> None:
-        """Until the client goes."""
-        while (message := await receive())["type"] != "websocket.disconnect":
+        """Until the client goes. What it said before that goes first."""
+        kind = ""
+        while kind != _DISCONNECT:
+            message = await receive()
+            kind = message["type"]
+            if kind == _DISCONNECT and not self.opened:
+                self.scope.cancel("the client has gone")
             await said.send(message)
-        if self.exchange is not None:
-            self.exchange.leave(int(message.get("code") or _BROKEN))
-        self.scope.cancel("the client has gone")
 
-
-async def _speak(exchange: WebSocketExchange, heard: trio.MemoryReceiveChannel[Message]) -> None:
-    async for message in heard:
-        await exchange.room()
-        exchange.say(message.get("text"), message.get("bytes"))
+    async def speak(self, exchange: WebSocketExchange, heard: trio.MemoryReceiveChannel[Message]) -> None:
+        """Passes it on, and ends the connection with its last message."""
+        async for message in heard:
+            if message["type"] == _DISCONNECT:
+                exchange.leave(int(message.get("code") or _BROKEN))
+                self.scope.cancel("the client has gone")
+                return
+            await exchange.room()
+            exchange.say(message.get("text"), message.get("bytes"))
 
 
 async def _answer(scope: Scope, send: Send, exchange: WebSocketExchange, request: RequestId) -> None:
@@ -96,7 +103,8 @@ async def _answer(scope: Scope, send: Send, exchange: WebSocketExchange, request
         case Closed() if exchange.accepting is None:
             await _refuse(scope, send, _refused(BROKE, request))
         case Closed():
-            pass  # It ends without a word.
+            if ABORT in scope["extensions"]:
+                await send({"type": ABORT})
 
 
 def _refused(problem: Problem, request: RequestId) -> Refused:

@@ -10,7 +10,7 @@ from lunanexa_simulation.mishaps.plan import count_of
 from lunanexa_simulation.serving.answers import Problem
 from lunanexa_simulation.serving.case import Case, FaultKind, Parameter, Value
 from lunanexa_simulation.serving.switches import SWITCHES
-from lunanexa_simulation.world import WorldPlan
+from lunanexa_simulation.world_plan import WorldPlan
 
 FOR_MS_MAX: Final = 3_600_000
 _NODES: Final = frozenset((Hands.NODE, Hands.MEMORY, Hands.LINK, Hands.DATA_LINK, Hands.NODE_CLOCK))

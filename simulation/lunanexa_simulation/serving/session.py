@@ -22,7 +22,8 @@ from lunanexa_simulation.serving.tools import Listening
 from lunanexa_simulation.serving.watch import Watch
 from lunanexa_simulation.trace import LogBuffer, Trace, virtual_ms
 from lunanexa_simulation.verdicts import SafetyBroken, Verdict, detail_of, first_cause, problem_of, verdict_of
-from lunanexa_simulation.world import World, WorldPlan, open_world
+from lunanexa_simulation.world import World, open_world
+from lunanexa_simulation.world_plan import WorldPlan
 
 READY_MS: Final = 120_000
 HEAL_S: Final = 5.0

@@ -57,7 +57,8 @@ async def node_disk_full(case: Case) -> None:
 async def memory_taken(case: Case) -> None:
     """A stranger's process takes the machine's memory."""
     node = case.field.world.nodes[case.number]
-    usual_mib, node.memory.used_mib = node.memory.used_mib, node.memory.total_mib - case.int_of("left_mib")
+    usual_mib = node.memory.used_mib
+    node.memory.used_mib = max(usual_mib, node.memory.total_mib - case.int_of("left_mib"))
     case.field.world.trace(f"{node.name}: a stranger takes memory, {node.memory.used_mib} MiB are used")
     await case.healed()
     case.field.world.trace(f"{node.name}: its memory is as it was")

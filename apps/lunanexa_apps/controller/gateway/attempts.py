@@ -26,6 +26,7 @@ from lunanexa_apps.controller.gateway.relay import (
 from lunanexa_apps.controller.gateway.settings import GatewaySettings
 from lunanexa_core.drivers.catalog import DRIVERS
 from lunanexa_core.drivers.driver import Capabilities
+from lunanexa_core.ids import StartId
 from lunanexa_core.openai.answer_rules import answer_rules
 from lunanexa_core.openai.head import RequestHead, splice_request
 from lunanexa_core.openai.request_rules import request_rules
@@ -71,11 +72,14 @@ class Attempts:
         self._outlet = outlet
         self._on_void = on_void
         self._on_grant = on_grant
+        self._severed: dict[StartId, str] = {}
+        self._exchange_scope = trio.CancelScope()
 
     async def run(self) -> Result:
         """What became of the request. Cancellable anywhere: the engine's socket closes at once."""
         async with self._dispatch.watch(self._progress.workload) as watch:
             watch.on_void(self._on_void)
+            watch.on_severed(self._sever)
             self._progress.on_stream = watch.output_began
             while True:
                 grant = await self._granted(watch)
@@ -102,6 +106,15 @@ class Attempts:
                     case Streamed():
                         self._progress.concluded(Attempt(start=grant.start, status=200))
                         return relayed
+
+    def _sever(self, start: StartId, failure: str) -> None:
+        self._severed[start] = failure
+        if self._progress.asking != start:
+            return
+        if self._outlet is None:
+            self._exchange_scope.cancel(reason=failure)
+        else:
+            self._outlet.sever(self._exchange_scope)
 
     async def _granted(self, watch: Watch) -> Grant | Refusal:
         began_s = trio.current_time()
@@ -152,8 +165,13 @@ class Attempts:
 
         # A departure that was noticed on the way here is not booked as work of an engine.
         await trio.lowlevel.checkpoint_if_cancelled()
+        if grant.start in self._severed:
+            return Failed(self._severed[grant.start]), None
         progress.asked(grant.start)
-        return await self._relay(request, relay)
+        with trio.CancelScope() as self._exchange_scope:
+            return await self._relay(request, relay)
+        failure = self._severed[grant.start]
+        return Broken(failure) if progress.passed_on else Failed(failure), None
 
     async def _relay(
         self, request: HttpRequest, relay: Callable[[HttpResponse], Awaitable[Relayed]]

@@ -32,6 +32,7 @@ class Outlet:
         self._last_s = trio.current_time()
         self._due_s = math.inf
         self._silence, self._comment = trio.CancelScope(), trio.CancelScope()
+        self._severed: trio.CancelScope | None = None
 
     @property
     def begun(self) -> bool:
@@ -43,7 +44,7 @@ class Outlet:
         try:
             await self._begin(content_type)
         finally:
-            self._lock.release()
+            self._let_go()
 
     async def write(self, data: bytes) -> None:
         """Sends whole events; waits while the reader is slow."""
@@ -53,7 +54,7 @@ class Outlet:
             await self._sink.write(data)
             self._last_s = trio.current_time()
         finally:
-            self._lock.release()
+            self._let_go()
 
     async def end(self) -> None:
         """Ends the stream."""
@@ -86,6 +87,20 @@ class Outlet:
         """Ends the keeper between two writes."""
         async with self._lock:
             keeper.cancel(reason="the stream is over")
+
+    def sever(self, exchange: trio.CancelScope) -> None:
+        """Cancels ``exchange``, whose relay writes here: at once, or else between two writes."""
+        self._severed = exchange
+        self._cut()
+
+    def _let_go(self) -> None:
+        self._lock.release()
+        self._cut()
+
+    def _cut(self) -> None:
+        if self._severed is not None and not self._lock.locked():
+            self._severed.cancel(reason="the replica can't answer any more")
+            self._severed = None
 
     async def _take(self) -> None:
         # A write that begins cancelled would be cut with nothing sent, and an error could not be told after it.

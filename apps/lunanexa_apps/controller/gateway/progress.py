@@ -38,6 +38,8 @@ class Progress:
     """The current attempt's; ``None`` while no engine works for this request."""
     on_stream: Callable[[], None] = lambda: None
     """Told of a stream's first output."""
+    passed_on: bool = False
+    """Whether output of an engine has gone out to the client: no other replica is asked after that."""
     usage: Usage | None = None
     """Of a whole answer; that of a stream is its reader's."""
     settlement: Settlement | None = None
@@ -63,7 +65,8 @@ class Progress:
     def granted(self, grant: Grant, waited_s: float) -> None:
         """A replica was given."""
         self.waited_s += waited_s
-        self.queue_ms = grant.queued_ms
+        # Since its arrival, which for a second replica has in it what the first one took.
+        self.queue_ms = self.queue_ms + _ms(waited_s) if self.attempts else grant.queued_ms
 
     def asked(self, start: StartId) -> AnswerReader:
         """An engine is asked now."""

@@ -154,9 +154,10 @@ async def relay_stream(
             progress.put_out()
         if out:
             await outlet.write(b"".join(out))
+            progress.passed_on = output
         stream.expect_end(soon=bool(held))
     if stream.fault is not None:
-        return Broken(stream.fault) if output else Failed(stream.fault, response.status)
+        return Broken(stream.fault) if progress.passed_on else Failed(stream.fault, response.status)
     return Streamed(b"".join((*held, progress.reader.closing())))
 
 
@@ -178,7 +179,8 @@ async def relay_bytes(
             ready, held = held + chunk[:-1], chunk[-1:]
             if ready:
                 await outlet.begin(content_type)
+                progress.passed_on = True
                 await outlet.write(ready)
     except HttpBroken:
-        return Broken("engine_cut") if outlet.begun else Failed("engine_cut", response.status)
-    return Streamed(held) if outlet.begun else Whole(response.status, content_type, held)
+        return Broken("engine_cut") if progress.passed_on else Failed("engine_cut", response.status)
+    return Streamed(held) if progress.passed_on else Whole(response.status, content_type, held)

@@ -52,6 +52,8 @@ class Bundles:
         self._keys = {f"ed25519:{hashlib.sha256(bytes.fromhex(authority)).hexdigest()[:16]}": authority}
         self._floor = 0
         self._current: TakenBundle | None = None
+        self._set_back: DesiredState | None = None
+        """What shall run where the store is older than the counter, until a bundle is in force."""
         self._wrong_blobs: dict[str, tuple[BundleRefusal, int]] = {}
         """By the bundle's digest, and when they are looked at again."""
         self._judged: dict[tuple[str, bytes], Bundle | BundleRefusal] = {}
@@ -74,9 +76,9 @@ class Bundles:
 
     @property
     def desired(self) -> DesiredState | None:
-        """What shall run. There is no lease, so that nothing ends when one has lapsed."""
+        """What shall run; ``None``: what does. There is no lease, so that nothing ends when one has lapsed."""
         if self._current is None:
-            return None
+            return self._set_back
         document = self._current.bundle.document
         return attrs.evolve(
             document, assignments=tuple(attrs.evolve(one, cut_off_keep_ms=None) for one in document.assignments)
@@ -90,6 +92,11 @@ class Bundles:
         self._current = in_force(taken, self._floor)
         if taken is not None and self._current is None:
             _log.error("store_set_back", generation=taken.bundle.generation, counter=self._floor)
+            # Its records tell of engines from before too, and a record is as good as a start.
+            document = taken.bundle.document
+            self._set_back = DesiredState(
+                cluster=document.cluster, node=document.node, epoch=0, generation=0, assignments=()
+            )
         # The earlier agent may have died between the store's word and the counter's; and it must be usable.
         await self._raise(0 if self._current is None else self._current.bundle.generation)
 
