@@ -1,7 +1,8 @@
 """How fast simulated time passes: virtual seconds a second, in worlds that do nothing and in worlds under load.
 
 Whole worlds as scenarios have them, every invariant asked at every quiescent instant, one after another in this
-process. What a world takes to be built and enrolled is measured apart: it is taken off the others.
+process. What a world takes to be built and enrolled is measured apart: it is taken off the others. Beside them stands
+what no world can be faster than: the timers and task switches of idle nodes with nothing in them.
 """
 
 import time
@@ -11,6 +12,7 @@ from typing import Final
 import attrs
 import trio
 
+from benchmarks.bare_reports import bare_virtual_seconds_a_second
 from benchmarks.harness import HarnessFailed
 from benchmarks.report import Options, Report
 from lunanexa_simulation.run import Run, run_simulated
@@ -21,6 +23,7 @@ from lunanexa_simulation.world import World, open_world
 from lunanexa_simulation.world_plan import WorldPlan
 
 IDLE_S: Final = 600
+BARE_S: Final = 7_200
 MIXED_S: Final = 300
 NODES: Final = 4
 CALLERS: Final = 3
@@ -102,15 +105,18 @@ def measure(options: Options) -> Report:
                  f"{instants / virtual_s:.1f}", f"{cpu_s:.1f}", "-"))  # fmt: skip
     figures["swarm_seed_s"] = cpu_s / len(SEEDS)
     figures["swarm_virtual_seconds_a_second"] = virtual_s / cpu_s
-    day_s = DAY_S / figures["four_idle_nodes_virtual_seconds_a_second"]
-    figures["idle_day_s"] = day_s
+    bare = bare_virtual_seconds_a_second(NODES, BARE_S)
+    rows.append(("four idle nodes' switches, nothing in them", f"{bare:.0f}", "-", "-", f"{BARE_S / bare:.1f}", "-"))
+    figures["idle_day_s"] = day_s = DAY_S / figures["four_idle_nodes_virtual_seconds_a_second"]
+    figures["bare_day_s"] = bare_s = DAY_S / bare
+    figures["idle_to_bare"] = day_s / bare_s
     return Report(
         title="Simulated time",
         columns=("world", "virtual s/s", "us/instant", "instants/virtual s", "CPU s", "to build, CPU s"),
         rows=tuple(rows),
         figures=figures,
         notes=(
-            f"24 virtual hours of four idle nodes take {day_s:.0f} s, by the first line.",
+            f"24 virtual hours of four idle nodes take {day_s:.0f} s, by the first line; {bare_s:.0f} s by the last.",
             f"A seed of the swarm takes {cpu_s / len(SEEDS):.2f} s of one core.",
         ),
     )
