@@ -188,7 +188,7 @@ sim: $(VENV)/.setup ## Run one scenario of the simulator: make sim SCENARIO=firs
 	@exec $(BIN)/lunanexa-sim run $(SCENARIO) --seed $(SEED) $(ARGS)
 
 .PHONY: swarm
-swarm: $(VENV)/.setup ## Run 5,000 seeds of the simulator side by side: make swarm ARGS="--minutes 30"
+swarm: $(VENV)/.setup ## Run 5,000 seeds of the simulator side by side: make swarm ARGS="--within 30"
 	@exec $(BIN)/lunanexa-sim swarm --seeds 5000 $(ARGS)
 
 .PHONY: bench

@@ -8,6 +8,7 @@ import enum
 import hashlib
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from functools import cache
 
 import attrs
 
@@ -62,4 +63,10 @@ def _plain(value: object) -> JsonValue:
         case _:
             kind = type(value)
             assert attrs.has(kind), kind
-            return {field.name: _plain(getattr(value, field.name)) for field in attrs.fields(kind) if field.eq}
+            return {name: _plain(getattr(value, name)) for name in _members(kind)}
+
+
+@cache
+def _members(kind: type[attrs.AttrsInstance]) -> tuple[str, ...]:
+    """What counts of a value of this kind."""
+    return tuple(field.name for field in attrs.fields(kind) if field.eq)

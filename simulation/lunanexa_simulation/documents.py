@@ -80,6 +80,8 @@ class RunDocument(EndedDocument):
 
     kind: str = _kind("run")
     scenario: str
+    faults_ms: int | None = None
+    """For so long mishaps were drawn; ``None``: for as long as the seed has it."""
     digest: str
     virtual_ms: int
     quiescent_instants: int
@@ -102,6 +104,8 @@ class SwarmDocument(Document):
     seeds: int
     """How many were to be run."""
     seeds_run: int
+    faults_ms: int | None = None
+    """As each of its runs had it."""
     commit: str | None
     verdict: str = attrs.field(metadata=_VERDICT)
     exit_code: int = attrs.field(metadata=_EXIT_CODE)

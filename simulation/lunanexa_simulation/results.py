@@ -61,6 +61,7 @@ def run_document(scenario: str, result: RunResult, commit: str | None) -> RunDoc
     return RunDocument(
         **ended(result.seed, commit, result),
         scenario=scenario,
+        faults_ms=result.faults_ms,
         digest=result.digest,
         virtual_ms=result.virtual_ms,
         quiescent_instants=result.instants,

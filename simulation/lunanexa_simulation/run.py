@@ -59,7 +59,7 @@ class Mishap:
 
 @attrs.frozen(kw_only=True)
 class Manner:
-    """How somebody looks at a run, beside its scenario. But for ``only`` it changes nothing in the run."""
+    """How somebody looks at a run, beside its scenario. But for ``only`` and ``faults_ms`` it changes nothing in it."""
 
     attend: Callable[["World"], None] = lambda _: None
     """Called with the world when it is made."""
@@ -70,6 +70,8 @@ class Manner:
     at_stop: Callable[[], None] = lambda: None
     only: frozenset[int] | None = None
     """Of the drawn mishaps only those with these numbers happen; ``None``: all."""
+    faults_ms: int | None = None
+    """Mishaps are drawn for so long a time; ``None``: as the seed has it."""
 
 
 @attrs.define
@@ -116,6 +118,8 @@ class RunResult:
     tail: tuple[str, ...]
     happened: Mapping[str, int]
     drawn: tuple[Mishap, ...]
+    faults_ms: int | None
+    """As the manner had it."""
 
 
 @contextmanager
@@ -196,4 +200,5 @@ def run_simulated(
         tail=trace.tail,
         happened=dict(run.happened),
         drawn=tuple(run.drawn),
+        faults_ms=run.manner.faults_ms,
     )

@@ -25,6 +25,7 @@ from lunanexa_core.routing.pick import Denied, Granted
 from lunanexa_core.routing.routable import routable_replicas
 from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.southbound.heartbeat import ReplicaReport
+from lunanexa_core.state import State
 from lunanexa_core.time import Instant
 from lunanexa_core.workload import Receipt
 from lunanexa_ports.errors import PortFault
@@ -235,12 +236,14 @@ class Sight:
     """The kernel that serves, and its time when it was first looked at."""
     likened: int = 0
     """The sequence up to which shadow and live state share their equal values."""
+    likened_state: State | None = None
+    """The live state with which the shadow shares them."""
     rows_read: int = 0
     """The sequence up to which rows were searched for secrets."""
 
     def begin_again(self) -> None:
         """The store was set back: what its rows told is told anew. What nodes accepted is not forgotten."""
-        self.shadow = Shadow()
+        self.shadow, self.likened_state = Shadow(), None
         self.highest = {name: fence for name, fence in self.highest.items() if not name.startswith("controller")}
         self.rows_read = 0
 

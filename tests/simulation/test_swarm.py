@@ -10,18 +10,21 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import TypeVar
 
+import attrs
 import jsonschema_rs
 import pytest
 import trio
 
 from lunanexa_simulation.cli.live import EVERY_S, swarm_board
 from lunanexa_simulation.cli.program import start
+from lunanexa_simulation.cli.told import failure_lines
 from lunanexa_simulation.cli.tools import Tools
-from lunanexa_simulation.cli.workers import _ask
+from lunanexa_simulation.cli.workers import SEED_S_MAX, _ask
 from lunanexa_simulation.documents import SCHEMA, simulation_schema
 from lunanexa_simulation.main import main
 from lunanexa_simulation.mishaps import KINDS
 from lunanexa_simulation.mishaps.plan import MixedPlan, draw_plan
+from lunanexa_simulation.results import run_document
 from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.run import Manner
 from lunanexa_simulation.scenarios import SCENARIOS
@@ -31,6 +34,8 @@ T = TypeVar("T")
 MIXED = SCENARIOS["many-faults"]
 SEEDS = 200
 EACH = 10
+LONG_SEEDS = 4
+LONG_MS = 180_000
 
 
 def test_seeds_draw_every_world_and_every_kind_of_mishap() -> None:
@@ -83,7 +88,42 @@ async def test_a_worker_that_ends_tells_nothing() -> None:
         process = await nursery.start(start)
         with trio.fail_after(20):
             await process.wait()
-            assert await _ask(process, 1) is None
+            assert await _ask(process, 1, SEED_S_MAX) is None
+
+
+def test_a_plan_may_last_longer_than_its_seed_has_it() -> None:
+    for seed in range(40):
+        own, long = (draw_plan(Streams(seed).stream("plan"), lasting_ms=lasting_ms) for lasting_ms in (None, 300_000))
+        assert long.faults_ms == 300_000
+        same = [one for one in long.mishaps if one.at_ms < own.faults_ms]
+        assert same == list(own.mishaps), "it begins as it would"
+        assert not long.mishaps or long.mishaps[-1].at_ms > 200_000
+        assert attrs.evolve(long.world, snapshot_rows=own.world.snapshot_rows) == own.world
+
+
+@pytest.mark.slow
+def test_a_swarm_of_longer_seeds_tells_how_to_see_one_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "swarm.json"
+    swarm = ["swarm", "--seeds", "1", "--first", "3", "--minutes", "1.5", "--json", str(path)]
+    assert main(swarm) == 0
+    document = json.loads(path.read_text())
+    jsonschema_rs.validator_for(simulation_schema()).validate(document)
+    assert document["faults_ms"] == 90_000
+    assert "many-faults --minutes 1.5, 1 of 1 seeds from 3: 1 held" in capsys.readouterr().out
+    result = MIXED.run(3, Manner(faults_ms=90_000))
+    assert document["virtual_ms"] == result.virtual_ms > 90_000
+    failed = attrs.evolve(result, verdict=Verdict.SAFETY_BROKEN, problem="a thing: 1")
+    lines = failure_lines(run_document("many-faults", failed, None))
+    assert "again: lunanexa-sim run many-faults --seed 3 --minutes 1.5" in lines
+    assert "with fewer mishaps: lunanexa-sim shrink --seed 3 --minutes 1.5" in lines
+
+
+@pytest.mark.parametrize(
+    "command", [["run", "drain"], ["swarm", "--scenario", "drain"], ["shrink", "--scenario", "drain"]]
+)
+def test_minutes_are_for_what_draws_mishaps(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--minutes", "5"]) == 64
+    assert "--minutes: drain draws no mishaps" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -111,7 +151,7 @@ def test_a_swarm_adds_up_what_its_seeds_tell(tmp_path: Path, capsys: pytest.Capt
 
 @pytest.mark.slow
 def test_a_swarm_without_time_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["swarm", "--seeds", "3", "--minutes", "0"]) == 0
+    assert main(["swarm", "--seeds", "3", "--within", "0"]) == 0
     assert "0 of 3 seeds" in capsys.readouterr().out
 
 
@@ -132,6 +172,13 @@ def test_a_swarm_that_is_interrupted_has_not_held(capsys: pytest.CaptureFixture[
     shown = capsys.readouterr()
     assert "interrupted" in shown.err
     assert "0 of 3 seeds from 1: none" in shown.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2_000, 2_000 + LONG_SEEDS))
+def test_long_seeds_hold(seed: int) -> None:
+    result = MIXED.run(seed, Manner(faults_ms=LONG_MS))
+    assert result.verdict is Verdict.HELD, (seed, result.problem, *result.tail)
 
 
 @pytest.mark.slow

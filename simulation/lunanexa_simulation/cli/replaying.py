@@ -7,7 +7,9 @@ from lunanexa_simulation.cli.told import failure_lines
 from lunanexa_simulation.cli.tools import (
     STDOUT,
     Tools,
+    faults_ms_of,
     json_option,
+    minutes_option,
     only_option,
     scenario_option,
     seed_option,
@@ -33,16 +35,24 @@ from lunanexa_simulation.world import World
     metavar="MS",
     help="Stop at this virtual millisecond.",
 )
+@minutes_option
 @only_option
 @json_option
 @click.pass_obj
 def replay_command(
-    tools: Tools, scenario: str, seed: int, until_ms: int, only: frozenset[int] | None, json_path: str | None
+    tools: Tools,
+    scenario: str,
+    seed: int,
+    until_ms: int,
+    minutes: float | None,
+    only: frozenset[int] | None,
+    json_path: str | None,
 ) -> int:
     """Run a seed up to an instant, and show how the world stands then."""
     worlds: list[World] = []
     sites: list[Site] = []
     picture: list[StateDocument] = []
+    faults_ms = faults_ms_of(scenario, minutes)
     with run_board(f"{scenario} seed {seed}", quiet=json_path == STDOUT) as board:
 
         def attend(world: World) -> None:
@@ -55,7 +65,14 @@ def replay_command(
             elif sites:
                 picture.extend(picture_of_site(sites[-1]))
 
-        manner = Manner(attend=attend, attend_site=sites.append, until_ms=until_ms, at_stop=at_stop, only=only)
+        manner = Manner(
+            attend=attend,
+            attend_site=sites.append,
+            until_ms=until_ms,
+            at_stop=at_stop,
+            only=only,
+            faults_ms=faults_ms,
+        )
         result = SCENARIOS[scenario].run(seed, manner)
     run = run_document(scenario, result, tools.commit())
     document = ReplayDocument(until_ms=until_ms, run=run, state=tuple(picture))

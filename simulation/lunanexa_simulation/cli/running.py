@@ -19,7 +19,9 @@ from lunanexa_simulation.cli.tools import (
     ScenarioName,
     Tools,
     WritablePath,
+    faults_ms_of,
     json_option,
+    minutes_option,
     only_option,
     seed_option,
     tell,
@@ -40,6 +42,7 @@ HASH_SEEDS: Final = ("1", "2")
 @click.argument("scenario", type=ScenarioName(), metavar="NAME")
 @seed_option
 @json_option
+@minutes_option
 @only_option
 @click.option(
     "--report",
@@ -55,6 +58,7 @@ def run_command(
     scenario: str,
     seed: int,
     json_path: str | None,
+    minutes: float | None,
     only: frozenset[int] | None,
     report_path: str | None,
     twice: bool,
@@ -62,12 +66,13 @@ def run_command(
     """Run one scenario, and tell how it ended."""
     if twice and (report_path or only):
         raise click.UsageError("--twice runs in processes of its own: leave --report and --only out")
+    faults_ms = faults_ms_of(scenario, minutes)
     commit = tools.commit()
     if twice:
-        document = tools.loop(lambda: _run_twice(scenario, seed))
+        document = tools.loop(lambda: _run_twice(scenario, seed, minutes))
         document = attrs.evolve(document, commit=commit)
     else:
-        document = _run_here(scenario, seed, commit, only, report_path, quiet=json_path == STDOUT)
+        document = _run_here(scenario, seed, commit, Manner(only=only, faults_ms=faults_ms), report_path, json_path)
     tell(document, json_path, lambda: run_lines(document, only=only))
     if report_path is not None:
         click.echo(f"its timeline: {report_path}", err=True)
@@ -78,15 +83,14 @@ def _run_here(
     scenario: str,
     seed: int,
     commit: str | None,
-    only: frozenset[int] | None,
+    manner: Manner,
     report_path: str | None,
-    *,
-    quiet: bool,
+    json_path: str | None,
 ) -> RunDocument:
-    timeline = None if report_path is None else Timeline()
-    with run_board(f"{scenario} seed {seed}", quiet=quiet) as board:
+    timeline, only = None if report_path is None else Timeline(), manner.only
+    with run_board(f"{scenario} seed {seed}", quiet=json_path == STDOUT) as board:
         attend = _both(board, None if timeline is None else timeline.attend)
-        result = SCENARIOS[scenario].run(seed, Manner(attend=attend, only=only))
+        result = SCENARIOS[scenario].run(seed, attrs.evolve(manner, attend=attend))
     if only is not None and not only <= {mishap.number for mishap in result.drawn}:
         told = f"the mishaps 1 to {len(result.drawn)}" if result.drawn else "no mishaps"
         raise NothingToDo(f"--only: seed {seed} of {scenario} has {told} in store")
@@ -106,13 +110,14 @@ def _both(first: Callable[[World], None], second: Callable[[World], None] | None
     return attend
 
 
-async def _run_twice(scenario: str, seed: int) -> RunDocument:
+async def _run_twice(scenario: str, seed: int, minutes: float | None) -> RunDocument:
     """The same run in two processes whose hashes of strings differ. One process can't tell: the order of a set
     is the same in it each time."""
     documents: dict[str, RunDocument] = {}
 
     async def one(hash_seed: str) -> None:
-        command = [*PROGRAM, "run", scenario, "--seed", str(seed), "--json", STDOUT]
+        lasting = [] if minutes is None else ["--minutes", str(minutes)]
+        command = [*PROGRAM, "run", scenario, "--seed", str(seed), *lasting, "--json", STDOUT]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         ended = await trio.run_process(command, env=environment, capture_stdout=True, check=False, process_group=0)
         if ended.stdout:

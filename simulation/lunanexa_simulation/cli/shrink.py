@@ -5,7 +5,16 @@ from collections.abc import Sequence
 import click
 
 from lunanexa_simulation.cli.told import failure_lines
-from lunanexa_simulation.cli.tools import NothingToDo, Tools, json_option, scenario_option, seed_option, tell
+from lunanexa_simulation.cli.tools import (
+    NothingToDo,
+    Tools,
+    faults_ms_of,
+    json_option,
+    minutes_option,
+    scenario_option,
+    seed_option,
+    tell,
+)
 from lunanexa_simulation.documents import MishapDocument, RunDocument, ShrinkDocument
 from lunanexa_simulation.results import run_document
 from lunanexa_simulation.run import Manner, RunResult
@@ -17,17 +26,18 @@ from lunanexa_simulation.verdicts import Verdict
 @click.command("shrink", short_help="Find the few mishaps that a failure needs.")
 @scenario_option
 @seed_option
+@minutes_option
 @json_option
 @click.pass_obj
-def shrink_command(tools: Tools, scenario: str, seed: int, json_path: str | None) -> int:
+def shrink_command(tools: Tools, scenario: str, seed: int, minutes: float | None, json_path: str | None) -> int:
     """Drop mishaps of a seed that fails, as long as it fails in the same way, and tell those that are left."""
-    runs = 0
+    runs, faults_ms = 0, faults_ms_of(scenario, minutes)
 
     def run(numbers: Sequence[int] | None) -> RunResult:
         nonlocal runs
         runs += 1
         only = None if numbers is None else frozenset(numbers)
-        result = SCENARIOS[scenario].run(seed, Manner(only=only))
+        result = SCENARIOS[scenario].run(seed, Manner(only=only, faults_ms=faults_ms))
         count = "all" if numbers is None else str(len(numbers))
         click.echo(f"run {runs}, with {count} mishaps: {result.problem or 'held'}", err=True)
         return result

@@ -12,8 +12,16 @@ import trio
 
 from lunanexa_simulation.cli.live import Board, swarm_board
 from lunanexa_simulation.cli.told import failure_lines, swarm_lines
-from lunanexa_simulation.cli.tools import INTERRUPTED, Tools, json_option, scenario_option, tell
-from lunanexa_simulation.cli.workers import run_seeds
+from lunanexa_simulation.cli.tools import (
+    INTERRUPTED,
+    Tools,
+    faults_ms_of,
+    json_option,
+    minutes_option,
+    scenario_option,
+    tell,
+)
+from lunanexa_simulation.cli.workers import Asked, run_seeds
 from lunanexa_simulation.documents import RunDocument, SwarmDocument
 from lunanexa_simulation.results import invariants_of
 from lunanexa_simulation.verdicts import Verdict
@@ -50,7 +58,8 @@ class _Swarm:
 @scenario_option
 @click.option("--seeds", type=click.IntRange(min=1), default=100, show_default=True, help="How many.")
 @click.option("--first", type=int, default=1, show_default=True, help="The first of them.")
-@click.option("--minutes", type=click.FloatRange(min=0), metavar="M", help="Begin no seed after so many minutes.")
+@minutes_option
+@click.option("--within", type=click.FloatRange(min=0), metavar="M", help="Begin no seed after so many real minutes.")
 @click.option("--jobs", type=click.IntRange(min=1), metavar="J", help="Processes side by side. [default: processors]")
 @json_option
 @click.pass_obj
@@ -60,10 +69,12 @@ def swarm_command(
     seeds: int,
     first: int,
     minutes: float | None,
+    within: float | None,
     jobs: int | None,
     json_path: str | None,
 ) -> int:
     """Run many seeds side by side: worlds, callers and mishaps as each seed has them."""
+    asked = Asked(scenario=scenario, faults_ms=faults_ms_of(scenario, minutes))
     jobs = jobs or len(os.sched_getaffinity(0))
     commit = tools.commit()
 
@@ -71,20 +82,20 @@ def swarm_command(
         with swarm_board(seeds, trio.current_time) as board:
             found = _Swarm(commit, board)
             try:
-                await run_seeds(scenario, _seeds(found, first, seeds, minutes), min(jobs, seeds), found.hear)
+                await run_seeds(asked, _seeds(found, first, seeds, within), min(jobs, seeds), found.hear)
             except* KeyboardInterrupt:
                 found.interrupted = True
                 board.say("interrupted; what was found until then:")
             return found
 
     found = tools.loop(swarm)
-    document = _document(scenario, first, seeds, found)
+    document = _document(asked, first, seeds, found)
     tell(document, json_path, lambda: swarm_lines(document))
     return document.exit_code or (INTERRUPTED if found.interrupted else 0)
 
 
-def _seeds(found: _Swarm, first: int, seeds: int, minutes: float | None) -> Iterator[int]:
-    until_s = None if minutes is None else trio.current_time() + minutes * 60
+def _seeds(found: _Swarm, first: int, seeds: int, within: float | None) -> Iterator[int]:
+    until_s = None if within is None else trio.current_time() + within * 60
     for seed in range(first, first + seeds):
         late = until_s is not None and trio.current_time() >= until_s
         if late or len(found.failures) >= FAILURES_MAX:
@@ -92,7 +103,7 @@ def _seeds(found: _Swarm, first: int, seeds: int, minutes: float | None) -> Iter
         yield seed
 
 
-def _document(scenario: str, first: int, seeds: int, found: _Swarm) -> SwarmDocument:
+def _document(asked_for: Asked, first: int, seeds: int, found: _Swarm) -> SwarmDocument:
     runs = [run for _, run in sorted(found.ended.items())]
     asked: Counter[str] = Counter()
     for run in runs:
@@ -101,7 +112,8 @@ def _document(scenario: str, first: int, seeds: int, found: _Swarm) -> SwarmDocu
     worst = next((verdict for verdict in _RANK if verdict.name.lower() in verdicts), Verdict.HELD)
     broken = {(run.problem or "").partition(": ")[0] for run in runs}
     return SwarmDocument(
-        scenario=scenario,
+        scenario=asked_for.scenario,
+        faults_ms=asked_for.faults_ms,
         first_seed=first,
         seeds=seeds,
         seeds_run=len(runs),

@@ -23,7 +23,8 @@ def run_lines(document: RunDocument, *, only: Iterable[int] | None = None) -> li
 def failure_lines(document: RunDocument, *, only: Iterable[int] | None = None) -> list[str]:
     """What broke first, what came before it, and how to see it again."""
     chosen = "" if only is None else f" --only {','.join(map(str, sorted(only)))}"
-    again = f"lunanexa-sim run {document.scenario} --seed {document.seed}{chosen}"
+    seed = f"--seed {document.seed}{minutes_words(document.faults_ms)}"
+    again = f"lunanexa-sim run {document.scenario} {seed}{chosen}"
     lines = [
         f"seed {document.seed}, commit {document.commit or 'unknown'}",
         f"broken: {document.problem}",
@@ -33,8 +34,13 @@ def failure_lines(document: RunDocument, *, only: Iterable[int] | None = None) -
         f"again: {again}",
     ]
     if document.scenario == SWARM and only is None and document.mishaps:
-        lines.append(f"with fewer mishaps: lunanexa-sim shrink --seed {document.seed}")
+        lines.append(f"with fewer mishaps: lunanexa-sim shrink {seed}")
     return lines
+
+
+def minutes_words(faults_ms: int | None) -> str:
+    """What is said on the command line, to have it so long again."""
+    return "" if faults_ms is None else f" --minutes {faults_ms / 60_000:g}"
 
 
 def swarm_lines(document: SwarmDocument) -> list[str]:
@@ -42,7 +48,8 @@ def swarm_lines(document: SwarmDocument) -> list[str]:
     ended = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in document.verdicts.items()) or "none"
     asked = sum(one.times_asked for one in document.invariants)
     return [
-        f"{document.scenario}, {document.seeds_run} of {document.seeds} seeds from {document.first_seed}: {ended}",
+        f"{document.scenario}{minutes_words(document.faults_ms)}, {document.seeds_run} of {document.seeds} seeds from "
+        f"{document.first_seed}: {ended}",
         f"{document.virtual_ms / 60_000:.1f} virtual minutes, {document.quiescent_instants} instants, "
         f"invariants asked {asked} times",
         f"digest {document.digest}",

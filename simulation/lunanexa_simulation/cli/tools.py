@@ -21,6 +21,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 STDOUT: Final = "-"
+MINUTES_MAX: Final = 60
 INTERRUPTED: Final = 130
 """The exit code of what was ended by Ctrl-C, and found nothing until then."""
 PROGRAM: Final = (sys.executable, "-m", "lunanexa_simulation.main")
@@ -125,6 +126,22 @@ def only_option(function: F) -> F:
     """What a shrunk list is run again with."""
     told = "Of the mishaps that the seed has in store, let only these happen."
     return click.option("--only", type=Numbers(), metavar="N,N", help=told)(function)
+
+
+def minutes_option(function: F) -> F:
+    """Mishaps for longer, or shorter, than a seed draws them."""
+    told = "Let mishaps befall it for so many virtual minutes, and not as the seed draws it."
+    kind = click.FloatRange(min=0, max=MINUTES_MAX, min_open=True)
+    return click.option("--minutes", type=kind, metavar="M", help=told)(function)
+
+
+def faults_ms_of(scenario: str, minutes: float | None) -> int | None:
+    """The same in a run's own measure. Ends the command where the scenario draws none."""
+    if minutes is None:
+        return None
+    if not SCENARIOS[scenario].draws:
+        raise NothingToDo(f"--minutes: {scenario} draws no mishaps that could last; leave it out")
+    return round(minutes * 60_000)
 
 
 def scenario_option(function: F) -> F:

@@ -76,17 +76,18 @@ def shadow_equals_live(sight: Sight) -> str | None:
         return None
     shadow, live = sight.shadow.replay.state, sight.kernel.state
     difference = _difference(shadow, live)
-    if difference is None and sight.likened != sight.shadow.sequence:
-        # What is equal and frozen may as well be the same: the next comparison is a look at each and no more.
-        sight.likened = sight.shadow.sequence
+    known = sight.likened_state is live
+    if difference is None and not (known and sight.likened == sight.shadow.sequence):
+        # What is equal and frozen may as well be the same: the next comparison is a look at each and no more. Of a long
+        # table the newest are enough, but for one that was made anew, by a replay.
+        sight.likened, sight.likened_state = sight.shadow.sequence, live
         for table in _TABLES:
-            _liken(getattr(shadow, table), getattr(live, table))
+            _liken(getattr(shadow, table), getattr(live, table), _LIKENED_MAX if known else None)
     return difference
 
 
-def _liken(shadow: dict[object, object], live: Mapping[object, object]) -> None:
-    """Of a long table the newest: the others were once."""
-    for key in islice(reversed(live), _LIKENED_MAX):
+def _liken(shadow: dict[object, object], live: Mapping[object, object], newest: int | None) -> None:
+    for key in islice(reversed(live), newest):
         shadow[key] = live[key]
 
 

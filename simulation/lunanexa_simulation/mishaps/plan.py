@@ -50,10 +50,14 @@ class MixedPlan:
     mishaps: Sequence[Drawn]
 
 
-def draw_plan(draw: Stream, drawing: int = NEWEST) -> MixedPlan:
-    """The plan of a seed, from a stream that nothing else draws from."""
+def draw_plan(draw: Stream, drawing: int = NEWEST, lasting_ms: int | None = None) -> MixedPlan:
+    """The plan of a seed, from a stream that nothing else draws from. ``lasting_ms``: mishaps go on for so long, and
+    not as the seed draws it."""
     world = _world(draw)
-    faults_ms, pace_ms = draw.randint(*FAULTS_MS), draw.choice(PACES_MS)
+    drawn_ms, pace_ms = draw.randint(*FAULTS_MS), draw.choice(PACES_MS)
+    faults_ms = drawn_ms if lasting_ms is None else lasting_ms
+    # A snapshot is of all that is there: the longer a world lasts, the more there is, and the fewer are needed.
+    world = attrs.evolve(world, snapshot_rows=world.snapshot_rows * max(1, faults_ms // FAULTS_MS[1]))
     kinds = [kind for kind in KINDS.values() if _may_be(kind, world, drawing) and draw.random() < 0.65]
     mishaps: list[Drawn] = []
     at_ms = draw.randint(FIRST_MS, pace_ms)

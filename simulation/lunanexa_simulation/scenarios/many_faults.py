@@ -34,7 +34,7 @@ BACK_MS: Final = 300_000
 
 async def main(run: Run, drawing: int = NEWEST) -> None:
     """The scenario, as a drawing has it."""
-    plan = draw_plan(run.streams.stream("plan"), drawing)
+    plan = draw_plan(run.streams.stream("plan"), drawing, run.manner.faults_ms)
     run.drawn = [Mishap(mishap.number, mishap.told) for mishap in plan.mishaps]
     async with open_world(run, plan.world) as world:
         await world.start()
