@@ -34,7 +34,7 @@ T = TypeVar("T")
 MIXED = SCENARIOS["many-faults"]
 SEEDS = 200
 EACH = 10
-LONG_SEEDS = 4
+LONG_SEEDS = 2
 LONG_MS = 180_000
 
 
