@@ -232,6 +232,8 @@ class Sight:
     """Of each assignment that was seen while there was an exclusive deployment."""
     places: dict[DeploymentId, int] = attrs.Factory(dict)
     """How many engines each exclusive deployment may have."""
+    orders: dict[DeploymentId, set[tuple[AssignmentId, int]]] = attrs.Factory(dict)
+    """What of each was ordered (assignment, generation) while it had no fewer places."""
     paced: tuple[Kernel, Instant] | None = None
     """The kernel that serves, and its time when it was first looked at."""
     likened: int = 0

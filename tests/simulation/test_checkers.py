@@ -217,6 +217,22 @@ def one_more_while_too_many_live(small: Small) -> None:
     exclusive(small, 1, OTHERS[0], OTHERS[1])
 
 
+def ordered_anew_while_too_many_live(small: Small) -> None:
+    fewer_places_before_what_was_ordered_comes(small)
+    for state in (small.kernel.state, shadow(small)):
+        ordered = state.assignments[builders.ASSIGNMENT]
+        state.assignments[builders.ASSIGNMENT] = attrs.evolve(ordered, generation=ordered.generation + 1)
+    small.checkers.look()
+    exclusive(small, 2, *OTHERS, builders.ASSIGNMENT)
+
+
+def fewer_places_before_what_was_ordered_comes(small: Small) -> None:
+    exclusive(small, 3, *OTHERS)
+    small.checkers.look()
+    exclusive(small, 2, *OTHERS)
+    small.checkers.look()
+
+
 def passage(small: Small, **changes: object) -> None:
     fine = OpenPassage(node=builders.NODE, asked_for=builders.START, reached=builders.START, unleased_ms=-1)
     small.sight.at_doors = lambda: [fine, attrs.evolve(fine, **changes)]  # type: ignore[arg-type]  # the test's business
@@ -274,6 +290,7 @@ FAULTS: list[tuple[str, Callable[[Small], None]]] = [
     ("one_process_each", two_processes),
     ("exclusive_alone", two_on_one_place),
     ("exclusive_alone", one_more_while_too_many_live),
+    ("exclusive_alone", ordered_anew_while_too_many_live),
     ("door_lease", passage_outlives_its_lease),
     ("door_lease", passage_leads_elsewhere),
     ("time_is_steady", time_runs_away),
@@ -288,6 +305,14 @@ async def test_a_planted_fault_is_seen(invariant: str, plant: Callable[[Small], 
         plant(small)
         with pytest.raises(SafetyBroken, match=f"^{invariant}: "):
             small.checkers.look()
+
+
+async def test_what_was_ordered_before_places_were_taken_away_may_come() -> None:
+    """Nobody can call it back: its node may have begun already."""
+    async with small_world() as small:
+        fewer_places_before_what_was_ordered_comes(small)
+        exclusive(small, 2, *OTHERS, builders.ASSIGNMENT)
+        small.checkers.look()
 
 
 async def test_a_row_before_its_time_is_seen() -> None:

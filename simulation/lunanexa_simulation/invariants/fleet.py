@@ -43,7 +43,7 @@ def one_process_each(sight: Sight) -> str | None:
 
 def exclusive_alone(sight: Sight) -> str | None:
     """An exclusive deployment has never more living engines than replicas, whichever nodes they are on. Where fewer are
-    wanted than live, what is too much may end, and nothing comes to it."""
+    wanted than live, what is too much may end, and nothing comes to it but what was ordered before."""
     state = sight.shadow.replay.state
     exclusive = {name: one.spec for name, one in state.deployments.items() if one.spec.exclusive}
     sight.places = {name: places for name, places in sight.places.items() if name in exclusive}
@@ -54,9 +54,14 @@ def exclusive_alone(sight: Sight) -> str | None:
     for assignment, start in sight.living:
         living.setdefault(sight.deployment_of.get(assignment), []).append(start)
     for name, spec in exclusive.items():
-        starts = living.get(name, [])
-        places = sight.places[name] = max(spec.replicas, min(sight.places.get(name, 0), len(starts)))
-        if len(starts) > places:
+        starts, before = living.get(name, []), sight.places.get(name, 0)
+        orders = {(one.assignment, one.generation) for one in state.assignments.values() if one.deployment == name}
+        # An order that was given while there were as many places stands until another takes its place.
+        orders = sight.orders[name] = orders & sight.orders.get(name, orders) if spec.replicas < before else orders
+        alive = {assignment for assignment, _ in sight.living}
+        may_live = len(starts) + sum(assignment not in alive for assignment, _ in orders)
+        places = sight.places[name] = max(spec.replicas, min(before, may_live))
+        if (may_live if spec.replicas < before else len(starts)) > places:
             return f"{sorted(starts)} live at once, {name} has {places} place{'' if places == 1 else 's'}"
     return None
 
