@@ -17,8 +17,8 @@ import trio
 
 from lunanexa_simulation.cli.live import EVERY_S, swarm_board
 from lunanexa_simulation.cli.program import start
-from lunanexa_simulation.cli.told import failure_lines
-from lunanexa_simulation.cli.tools import Tools
+from lunanexa_simulation.cli.told import failure_lines, minutes_words
+from lunanexa_simulation.cli.tools import Tools, faults_ms_of
 from lunanexa_simulation.cli.workers import SEED_S_MAX, _ask
 from lunanexa_simulation.documents import SCHEMA, simulation_schema
 from lunanexa_simulation.main import main
@@ -116,6 +116,13 @@ def test_a_swarm_of_longer_seeds_tells_how_to_see_one_again(tmp_path: Path, caps
     lines = failure_lines(run_document("many-faults", failed, None))
     assert "again: lunanexa-sim run many-faults --seed 3 --minutes 1.5" in lines
     assert "with fewer mishaps: lunanexa-sim shrink --seed 3 --minutes 1.5" in lines
+
+
+@pytest.mark.parametrize("faults_ms", [6_000, 20_000, 90_000, 3_599_999, 3_600_000])
+def test_minutes_that_are_told_are_those_that_were_run(faults_ms: int) -> None:
+    option, minutes = minutes_words(faults_ms).split()
+    assert option == "--minutes"
+    assert faults_ms_of("many-faults", float(minutes)) == faults_ms
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,8 @@ def failure_lines(document: RunDocument, *, only: Iterable[int] | None = None) -
 
 def minutes_words(faults_ms: int | None) -> str:
     """What is said on the command line, to have it so long again."""
-    return "" if faults_ms is None else f" --minutes {faults_ms / 60_000:g}"
+    # Ten digits tell each millisecond of an hour.
+    return "" if faults_ms is None else f" --minutes {faults_ms / 60_000:.10g}"
 
 
 def swarm_lines(document: SwarmDocument) -> list[str]:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 STDOUT: Final = "-"
-MINUTES_MAX: Final = 60
+MINUTES: Final = (0.1, 60)
 INTERRUPTED: Final = 130
 """The exit code of what was ended by Ctrl-C, and found nothing until then."""
 PROGRAM: Final = (sys.executable, "-m", "lunanexa_simulation.main")
@@ -131,7 +131,7 @@ def only_option(function: F) -> F:
 def minutes_option(function: F) -> F:
     """Mishaps for longer, or shorter, than a seed draws them."""
     told = "Let mishaps befall it for so many virtual minutes, and not as the seed draws it."
-    kind = click.FloatRange(min=0, max=MINUTES_MAX, min_open=True)
+    kind = click.FloatRange(*MINUTES)
     return click.option("--minutes", type=kind, metavar="M", help=told)(function)
 
 
