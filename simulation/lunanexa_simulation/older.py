@@ -27,7 +27,7 @@ RELEASED: Final = (1, 2)
 """Schemas of journals."""
 SPOKEN: Final = (Heartbeat, Enrolment, Renewal)
 """What a node signs."""
-UNSAID: Final = ("trust_version", "leased", "document_refusal", "refused", "skew_ms", "skew_error_ms")
+UNSAID: Final = ("trust_version", "certificate", "leased", "document_refusal", "refused", "skew_ms", "skew_error_ms")
 """Of a heartbeat: what an agent may be too old to say."""
 
 

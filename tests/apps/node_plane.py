@@ -34,13 +34,22 @@ class Plane:
     """A node plane over a kernel, and who may speak to it."""
 
     kernel: Kernel
-    plane: KernelNodePlane
+    ids: SimulatedIds
     metrics: SimulatedMetrics
     fleet_keys: SimulatedFleetKeys
     keyring: SimulatedKeyring
     streams: Streams
     clock: SimulatedClock
     disk: SimulatedDisk
+    plane: KernelNodePlane = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "plane", self.another_plane())
+
+    def another_plane(self) -> KernelNodePlane:
+        """Of a controller that leads from now on: it knows what the journal holds."""
+        keys = ClusterKeys(self.kernel, self.fleet_keys, self.clock, self.ids)
+        return KernelNodePlane(self.kernel, keys, SimulatedVerifier(self.keyring), self.metrics, SECRET)
 
     def party(self, name: str) -> NodeParty:
         return NodeParty(self.keyring, self.streams, self.clock, name)
@@ -72,12 +81,11 @@ async def node_plane(time: Clock, node_url: str | None = None) -> AsyncIterator[
     fleet_keys, store = SimulatedFleetKeys(keyring, streams.stream("fleet keys")), SimulatedJournal(disk.mount())
     metrics = SimulatedMetrics()
     kernel = Kernel(store, store, clock, POLICY, SEAT, fleet_keys=fleet_keys)
-    keys = ClusterKeys(kernel, fleet_keys, clock, SimulatedIds(streams.stream("ids"), clock))
     async with trio.open_nursery() as nursery:
         await nursery.start(kernel.run, begin_with(begin(node_url=node_url), fleet_keys))
         yield Plane(
             kernel=kernel,
-            plane=KernelNodePlane(kernel, keys, SimulatedVerifier(keyring), metrics, SECRET),
+            ids=SimulatedIds(streams.stream("ids"), clock),
             metrics=metrics,
             fleet_keys=fleet_keys,
             keyring=keyring,

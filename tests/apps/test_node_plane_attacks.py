@@ -143,6 +143,7 @@ async def test_a_node_speaks_of_no_replica_of_another(autojump_clock: MockClock)
         ({"available_mib": 200, "total_mib": 100}, "available_mib"),
         ({"available_mib": -1}, "available_mib"),
         ({"trust_version": -1}, "trust_version"),
+        ({"certificate": "f" * 5_000}, "certificate"),
         ({"sequence": 0}, "sequence"),
     ],
 )

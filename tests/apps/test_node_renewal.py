@@ -257,8 +257,11 @@ async def test_a_rotation_is_followed_step_by_step_and_over_restarts(clock: Mock
         controller.turn_to(next_step(controller.trust))
         await renewed(world)
         assert trio.current_time() - began_s <= SPREAD_MS / 1_000 + 1
+        given = controller.serials[-1]
+        assert controller.heartbeats[-1].certificate not in (None, given)
         serve_anew(world)
         await heard(world)
+        assert controller.heartbeats[-1].certificate == given
         controller.turn_to(next_step(controller.trust))
         await controller.until(lambda: controller.heartbeats[-1].trust_version == 4)
         assert list(world.identity.trusted) == [authority.certificate]

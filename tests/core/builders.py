@@ -134,6 +134,14 @@ def begin(**changes: object) -> Begin:
     return attrs.evolve(base, **changes)  # type: ignore[arg-type]  # changes name real fields
 
 
+def authority_and_key(number: int) -> tuple[Authority, SigningKey]:
+    """What a rotation brings."""
+    return (
+        Authority(fingerprint=f"{number:064x}", certificate=f"authority {number}"),
+        SigningKey(key_id=f"signing {number}", public_key=f"{number:064x}"),
+    )
+
+
 def certificate(number: int = 1, *, issued: Instant = NOW) -> NodeCertificate:
     return NodeCertificate(
         serial=f"{number:x}", issuer=AUTHORITY.fingerprint, not_after_wall_ms=issued.wall_ms + VALID_MS

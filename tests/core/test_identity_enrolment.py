@@ -14,8 +14,9 @@ from lunanexa_core.events import Event, Liveness, NodeCertified
 from lunanexa_core.identity.certificate import CROWDED_EVERY_MS, HELD_MAX, RENEW_EVERY_MS, VALID_MS, NodeCertificate
 from lunanexa_core.identity.checks import NOT_ENROLLED
 from lunanexa_core.identity.enrol import BAD_TOKEN, REPEAT_MS, VERSION_MAX
-from lunanexa_core.identity.renew import TOO_LATE
+from lunanexa_core.identity.renew import TOO_LATE, given_before
 from lunanexa_core.identity.token import TOKEN_MS, TOKENS_MAX, EnrolmentToken
+from lunanexa_core.identity.trust import next_step, spread
 from lunanexa_core.ids import BootId, NodeId
 from lunanexa_core.kernel.absorb import absorb
 from lunanexa_core.kernel.apply import apply
@@ -32,6 +33,7 @@ from tests.core.builders import (
     NOW,
     POLICY,
     after,
+    authority_and_key,
     begin,
     certificate,
     heard,
@@ -274,6 +276,41 @@ def test_of_too_many_certificates_the_oldest_are_revoked() -> None:
     assert len(state.nodes[NODE].certificates) == HELD_MAX
     assert set(state.revoked) == {"node-1-1"}
     assert state.nodes[NODE].generation == before + 1, "each revocation is told to all"
+
+
+def test_what_nobody_would_believe_is_not_one_of_too_many() -> None:
+    """A node that a rotation a day leaves behind its answers, each day."""
+    state, last = enrolled(), 3 * HELD_MAX
+    for number in range(2, last):
+        assert state.trust is not None
+        state.trust = next_step(spread(state.trust, *authority_and_key(number)))
+        of_new_authority(state, number)
+        state.trust = next_step(state.trust)
+        assert len(state.nodes[NODE].certificates) <= 3
+    of_new_authority(state, last)  # Once a minute, as ever.
+    assert state.revoked == {}
+
+
+def of_new_authority(state: State, number: int) -> None:
+    assert state.trust is not None
+    now, issuer = after(number * RENEW_EVERY_MS), state.trust.issuing.fingerprint
+    given = attrs.evolve(of_node(NODE, number, now), issuer=issuer)
+    assert ask(state, renewal(number, now, certificate=given), now).answer == Done()
+    assert state.nodes[NODE].certificates[-1] == given
+
+
+def test_what_was_given_for_a_request_is_found_while_it_counts() -> None:
+    state, half = enrolled(), after(VALID_MS // 2)
+    given = attrs.evolve(of_node(NODE, 2, half), request="d1")
+    ask(state, renewal(2, half, certificate=given), half)
+    found = [given_before(state, NODE, "d1", half.wall_ms + ms) for ms in (0, VALID_MS // 2 - 1, VALID_MS // 2)]
+    assert found == [given, given, None]
+    for other in ("", "d2"):
+        assert given_before(state, NODE, other, half.wall_ms) != given
+    assert given_before(state, OTHER, "d1", half.wall_ms) is None
+    assert state.trust is not None
+    state.trust = next_step(spread(state.trust, *authority_and_key(2)))
+    assert given_before(state, NODE, "d1", half.wall_ms) is None, "another authority issues"
 
 
 @settings(max_examples=examples(30))

@@ -31,6 +31,7 @@ from tests.core.builders import (
     NOW,
     POLICY,
     SIGNING_KEY,
+    authority_and_key,
     begin,
     certificate,
     heard,
@@ -43,18 +44,11 @@ from tests.core.builders import (
 from tests.examples import examples
 
 
-def pair(number: int) -> tuple[Authority, SigningKey]:
-    return (
-        Authority(fingerprint=f"{number:064x}", certificate=f"authority {number}"),
-        SigningKey(key_id=f"signing {number}", public_key=f"{number:064x}"),
-    )
-
-
 def rotate(authority: Authority, signing_key: SigningKey) -> RotateTrust:
     return RotateTrust(authority=authority, signing_key=signing_key)
 
 
-NEW = pair(2)
+NEW = authority_and_key(2)
 FIRST = first_trust(AUTHORITY, SIGNING_KEY)
 SPREADING = spread(FIRST, *NEW)
 TURNING = next_step(SPREADING)
@@ -90,7 +84,7 @@ def test_a_rotation_is_begun_once_and_with_other_keys() -> None:
     begun = decide(trusting(FIRST), heard(), POLICY, rotate(*NEW), NOW)
     assert begun.events == (events.TrustChanged(SPREADING),)
     for under_way in (SPREADING, TURNING):
-        assert decide(trusting(under_way), heard(), POLICY, rotate(*pair(3)), NOW) == Decision(Done())
+        assert decide(trusting(under_way), heard(), POLICY, rotate(*authority_and_key(3)), NOW) == Decision(Done())
     for same in (rotate(AUTHORITY, NEW[1]), rotate(NEW[0], SIGNING_KEY)):
         assert isinstance(decide(trusting(FIRST), heard(), POLICY, same, NOW).answer, Refusal)
 
@@ -126,12 +120,13 @@ class Machine:
     """A node as it is: the set that it follows and the certificate that it shows."""
 
     trust: TrustSet
-    issuer: str
+    certificate: NodeCertificate
     revoked: bool = False
 
 
 class RotationMachine(RuleBasedStateMachine):
-    """Operators rotate; nodes are away, come back, restart and renew when they like; leaders change."""
+    """Operators rotate; nodes are away, come back, restart and renew when they like, and may not hear what they are
+    answered; leaders change."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +159,7 @@ class RotationMachine(RuleBasedStateMachine):
         mint, enrol = joining(name, again=True, certificate=self.issued())
         self.ask(mint)
         self.ask(enrol)
-        self.machines[name] = Machine(trust=self.trust, issuer=self.trust.issuing.fingerprint)
+        self.machines[name] = Machine(trust=self.trust, certificate=enrol.certificate)
 
     def issued(self) -> NodeCertificate:
         self.serials += 1
@@ -177,14 +172,18 @@ class RotationMachine(RuleBasedStateMachine):
         self.now = Instant(self.now.mono_ms + ms, self.now.wall_ms + ms)
         for name, machine in self.there(away):
             self.sequence += 1
-            beat = attrs.evolve(heartbeat(self.sequence, node=name), trust_version=machine.trust.version)
+            beat = attrs.evolve(
+                heartbeat(self.sequence, node=name),
+                trust_version=machine.trust.version,
+                certificate=machine.certificate.serial,
+            )
             assert self.ask(reported(beat)).answer == Done()
             machine.trust = self.trust
         self.ask(Tick())
 
     @precondition(lambda self: self.machines)
-    @rule(away=AWAY)
-    def renew(self, away: set[int]) -> None:
+    @rule(away=AWAY, heard=st.booleans())
+    def renew(self, away: set[int], heard: bool = True) -> None:
         for name, machine in self.there(away):
             renewal = RenewCertificate(
                 node=name,
@@ -193,8 +192,8 @@ class RotationMachine(RuleBasedStateMachine):
                 by_challenge=False,
                 agent_version="0.1.0",
             )
-            if not isinstance(self.ask(renewal).answer, Refusal):
-                machine.issuer = self.trust.issuing.fingerprint
+            if not isinstance(self.ask(renewal).answer, Refusal) and heard:
+                machine.certificate = renewal.certificate
         self.ask(Tick())
 
     @precondition(lambda self: self.machines)
@@ -207,7 +206,7 @@ class RotationMachine(RuleBasedStateMachine):
     @rule()
     def rotates(self) -> None:
         self.made += 1
-        self.ask(rotate(*pair(self.made)))
+        self.ask(rotate(*authority_and_key(self.made)))
 
     @rule()
     def another_leads(self) -> None:
@@ -230,7 +229,7 @@ class RotationMachine(RuleBasedStateMachine):
         for name, machine in self.machines.items():
             if machine.revoked:
                 continue
-            assert machine.issuer in {one.fingerprint for one in self.trust.authorities}, name
+            assert machine.certificate.issuer in {one.fingerprint for one in self.trust.authorities}, name
             followed = {one.fingerprint for one in machine.trust.authorities}
             assert self.trust.issuing.fingerprint in followed, name
             assert self.trust.signing.key_id in machine.trust.keys, name
@@ -256,13 +255,17 @@ def test_a_rotation_goes_through_as_nodes_follow() -> None:
         (TrustStage.TURNING, lambda: one.are_heard(0, everybody)),
         (TrustStage.TURNING, lambda: one.are_heard(0, everybody)),
         (TrustStage.TURNING, lambda: one.renew(away)),
-        (TrustStage.STABLE, lambda: one.renew(everybody)),
+        (TrustStage.TURNING, lambda: one.are_heard(0, everybody)),
+        (TrustStage.TURNING, lambda: one.renew(everybody, heard=False)),
+        (TrustStage.TURNING, lambda: one.are_heard(70_000, everybody)),
+        (TrustStage.TURNING, lambda: one.renew(everybody)),
+        (TrustStage.STABLE, lambda: one.are_heard(0, everybody)),
     ]
     for expected, step in steps:
         step()
         one.check()
         assert one.trust.stage is expected
-    assert one.trust == first_trust(*pair(2), 4)
+    assert one.trust == first_trust(*authority_and_key(2), 4)
 
 
 RotationMachine.TestCase.settings = settings(max_examples=examples(30), stateful_step_count=40)

@@ -11,15 +11,15 @@ import structlog
 
 from lunanexa_apps.codec import CodecError, decode, encode
 from lunanexa_apps.controller.batches import STORE_DOWN
-from lunanexa_apps.controller.issuing import ClusterKeys, Issued
+from lunanexa_apps.controller.issuing import ClusterKeys, Issued, request_digest
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_apps.controller.unreadable import unreadable
 from lunanexa_core.commands import EnrolNode, RenewCertificate
-from lunanexa_core.identity.certificate import VALID_MS, PeerCertificate
+from lunanexa_core.identity.certificate import PeerCertificate
 from lunanexa_core.identity.checks import check_peer
 from lunanexa_core.identity.enrol import token_refusal
 from lunanexa_core.identity.names import Identity, node_identity
-from lunanexa_core.identity.renew import renewal_refusal
+from lunanexa_core.identity.renew import given_before, renewal_refusal
 from lunanexa_core.ids import NodeId
 from lunanexa_core.keys import derive_challenge, secret_digest
 from lunanexa_core.outcomes import Outcome, Refusal
@@ -49,8 +49,6 @@ class NodeAdmission:
         self._keys = keys
         self._verifier = verifier
         self._secret = secret
-        self._given: dict[NodeId, tuple[str, Issued]] = {}
-        """The request and the certificate of each node's last renewal."""
 
     def authorities(self) -> bytes | Refusal:
         """Also of a controller that does not lead: who enrols asks it no more before it knows whom it may believe."""
@@ -78,7 +76,10 @@ class NodeAdmission:
         refusal = token_refusal(self._kernel.state, node, asked.token, digest, asked.public_key, now)
         if refusal is not None:
             return refusal
-        issued = self._issue(node, asked.certificate_request)
+        request = _request_of(asked.certificate_request)
+        if isinstance(request, Refusal):
+            return request
+        issued = self._keys.issue(self._identity(node), request)
         if isinstance(issued, Refusal):
             return issued
         command = EnrolNode(
@@ -130,15 +131,20 @@ class NodeAdmission:
             return STORE_DOWN
         issuer = trust.issuing.fingerprint
         refusal = renewal_refusal(kernel.state, kernel.policy, node, issuer, kernel.now(), by_challenge=by_challenge)
-        if refusal is None or refusal.outcome is Outcome.RATE_LIMITED:
-            given = self._given_for(node, asked.certificate_request)
-            if given is not None:
-                return self._enrolled(node, given)
-        if refusal is not None:
+        if refusal is not None and refusal.outcome is not Outcome.RATE_LIMITED:
             return refusal
-        issued = self._issue(node, asked.certificate_request)
+        request = _request_of(asked.certificate_request)
+        if isinstance(request, Refusal):
+            return request
+        given = given_before(kernel.state, node, request_digest(request), self._keys.wall_ms)
+        if given is None and refusal is not None:
+            return refusal
+        issued = self._keys.issue(self._identity(node), request, again=given)
         if isinstance(issued, Refusal):
             return issued
+        if given is not None:
+            _log.info("node_certified_again", node=node, serial=given.serial, by_challenge=by_challenge)
+            return self._enrolled(node, issued)
         command = RenewCertificate(
             node=node,
             public_key=public_key,
@@ -150,25 +156,7 @@ class NodeAdmission:
         if isinstance(answer, Refusal):
             return answer
         _log.info("node_certified", node=node, serial=issued.certificate.serial, by_challenge=by_challenge)
-        self._given[node] = asked.certificate_request, issued
         return self._enrolled(node, issued)
-
-    def _given_for(self, node: NodeId, request: str) -> Issued | None:
-        """What this very request was answered with, if that has most of its time yet: who did not hear the answer is
-        given no second certificate, which would be one more that is good, and nobody's."""
-        asked, issued = self._given.get(node, ("", None))
-        if issued is None or asked != request or issued.trust != self._kernel.state.trust:
-            return None
-        counts = issued.certificate in self._kernel.state.nodes[node].certificates
-        left_ms = issued.certificate.not_after_wall_ms - self._keys.wall_ms
-        return issued if counts and left_ms > VALID_MS // 2 else None
-
-    def _issue(self, node: NodeId, request_hex: str) -> Issued | Refusal:
-        try:
-            request = bytes.fromhex(request_hex)
-        except ValueError:
-            return _BAD_HEX
-        return self._keys.issue(self._identity(node), request)
 
     def _enrolled(self, node: NodeId, issued: Issued) -> bytes:
         state = self._kernel.state
@@ -198,3 +186,10 @@ class NodeAdmission:
             return False
         fresh = 0 <= wall_ms - int(given) <= CHALLENGE_MS
         return hmac.compare_digest(self._challenge_of(node, int(given)).encode(), challenge.encode()) and fresh
+
+
+def _request_of(text: str) -> bytes | Refusal:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return _BAD_HEX

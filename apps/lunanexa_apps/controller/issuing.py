@@ -4,6 +4,7 @@ Which are in use is the journal's word, and where they lie is the adapter's: a l
 says so, and nodes ask the next controller.
 """
 
+import hashlib
 import itertools
 from collections.abc import Mapping
 from typing import Final
@@ -13,7 +14,7 @@ import structlog
 
 from lunanexa_apps.controller.batches import STORE_DOWN
 from lunanexa_apps.controller.kernel import Kernel
-from lunanexa_core.identity.certificate import NodeCertificate, terms_at
+from lunanexa_core.identity.certificate import VALID_MS, NodeCertificate, terms_at
 from lunanexa_core.identity.names import Identity
 from lunanexa_core.identity.trust import TrustSet
 from lunanexa_core.keys import secret_digest
@@ -40,11 +41,16 @@ _SERIAL_DIGITS: Final = 32
 
 @attrs.frozen(kw_only=True)
 class Issued:
-    """A certificate, by the authority that ``trust`` says issues. Nobody was given it yet."""
+    """A certificate, by the authority that ``trust`` says issues."""
 
     chain: str
     certificate: NodeCertificate
     trust: TrustSet
+
+
+def request_digest(request: bytes) -> str:
+    """As a certificate's record keeps which request it answers."""
+    return hashlib.sha256(request).hexdigest()
 
 
 class ClusterKeys:
@@ -96,25 +102,32 @@ class ClusterKeys:
         newer = list(itertools.takewhile(lambda name: name not in trusted, reversed(self._signers)))
         return {key_id: self._signers[key_id].public_key} if key_id in newer else {}
 
-    def issue(self, identity: Identity, request: bytes) -> Issued | Refusal:
-        """A certificate for the key of a PKCS #10 request. Raises ``PortUnavailable``."""
+    def issue(self, identity: Identity, request: bytes, *, again: NodeCertificate | None = None) -> Issued | Refusal:
+        """A certificate for the key of a PKCS #10 request; ``again``: the one that answered this request before, to
+        every word of it. Raises ``PortUnavailable``."""
         trust = self._kernel.state.trust
         if trust is None:
             return STORE_DOWN
-        issuer = trust.issuing.fingerprint
-        serial = secret_digest(self._ids.secret())[:_SERIAL_DIGITS].lstrip("0")
-        # By the clock that both ends of a connection go by, not by that of events, which only leans towards it.
-        terms = terms_at(identity.uri, serial, self.wall_ms)
+        certificate = again or self._new(trust, request)
+        terms = terms_at(identity.uri, certificate.serial, certificate.not_after_wall_ms - VALID_MS)
         try:
-            chain = self._keys.issue(issuer, request, terms)
+            chain = self._keys.issue(certificate.issuer, request, terms)
         except PortFault as fault:
             self._tell(str(fault))
             return LACKS_KEYS
         if chain is None:
             return _BAD_REQUEST
         self.problem = None
-        certificate = NodeCertificate(serial=serial, issuer=issuer, not_after_wall_ms=terms.not_after_s * 1_000)
         return Issued(chain=chain, certificate=certificate, trust=trust)
+
+    def _new(self, trust: TrustSet, request: bytes) -> NodeCertificate:
+        return NodeCertificate(
+            serial=secret_digest(self._ids.secret())[:_SERIAL_DIGITS].lstrip("0"),
+            issuer=trust.issuing.fingerprint,
+            # By the clock that both ends of a connection go by, not by that of events, which only leans towards it.
+            not_after_wall_ms=self.wall_ms // 1_000 * 1_000 + VALID_MS,
+            request=request_digest(request),
+        )
 
     def forget_dropped(self, former: TrustSet, trust: TrustSet) -> None:
         """Removes the private keys that the cluster trusts no more. Raises as the port does."""

@@ -151,6 +151,7 @@ class ControllerSession:
         # What it does not have any more counts as gone from the generation on that its replicas go by.
         epoch, generation = (0, 0) if self._trust.accepted is None else self._replicas.order
         memory = self._ports.memory.read()
+        shown = self._ports.credentials.certificate
         sent = self._ports.clock.now()
         answer = await self._control.heartbeat(
             Heartbeat(
@@ -170,6 +171,7 @@ class ControllerSession:
                 skew_ms=None if self._skew is None else self._skew.ms,
                 skew_error_ms=None if self._skew is None else self._skew.error_ms,
                 trust_version=self._trust.version,
+                certificate=None if shown is None else shown.serial,
             )
         )
         if isinstance(answer, ControlRefusal):

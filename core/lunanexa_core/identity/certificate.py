@@ -1,9 +1,11 @@
 """What is said of a certificate where it is shown, issued and kept."""
 
+from collections.abc import Iterable
 from typing import Final
 
 import attrs
 
+from lunanexa_core.identity.trust import TrustSet
 from lunanexa_core.ids import NodeId
 
 VALID_MS: Final = 86_400_000
@@ -43,6 +45,16 @@ class NodeCertificate:
     issuer: str
     """The fingerprint of its authority."""
     not_after_wall_ms: int
+    request: str = ""
+    """SHA-256 of the PKCS #10 request (DER) that it answers, hex; empty: of an older version, and of none."""
+
+
+def counting(
+    certificates: Iterable[NodeCertificate], trust: TrustSet | None, wall_ms: int
+) -> tuple[NodeCertificate, ...]:
+    """Those that somebody would believe: they are good yet, and of an authority that is trusted."""
+    trusted = () if trust is None else tuple(one.fingerprint for one in trust.authorities)
+    return tuple(one for one in certificates if wall_ms < one.not_after_wall_ms and one.issuer in trusted)
 
 
 @attrs.frozen(kw_only=True)

@@ -6,7 +6,7 @@ from typing import assert_never
 import attrs
 
 from lunanexa_core.events import EnrolmentTokenMinted, Liveness, NodeCertified, NodeEnrolled, NodeRevoked, TrustChanged
-from lunanexa_core.identity.certificate import HELD_MAX, NodeCertificate, RevokedCertificate
+from lunanexa_core.identity.certificate import HELD_MAX, NodeCertificate, RevokedCertificate, counting
 from lunanexa_core.identity.token import KnownToken
 from lunanexa_core.ids import NodeId
 from lunanexa_core.southbound.documents import Directive
@@ -79,10 +79,9 @@ def _record_enrolment(state: State, enrolled: NodeEnrolled, wall_ms: int) -> Non
 
 
 def _record_certificate(state: State, certified: NodeCertified, wall_ms: int) -> None:
-    """One more. Of too many that are good the oldest are revoked."""
+    """One more. Of too many that somebody would believe the oldest are revoked."""
     node = state.nodes[certified.node]
-    good = [one for one in node.certificates if wall_ms < one.not_after_wall_ms]
-    certificates = (*good, certified.certificate)
+    certificates = (*counting(node.certificates, state.trust, wall_ms), certified.certificate)
     state.nodes[certified.node] = attrs.evolve(
         node,
         certificates=certificates[-HELD_MAX:],

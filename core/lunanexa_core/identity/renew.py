@@ -4,7 +4,14 @@ from typing import Final
 
 from lunanexa_core.commands import RenewCertificate
 from lunanexa_core.events import NodeCertified
-from lunanexa_core.identity.certificate import CROWDED_EVERY_MS, HELD_MAX, RENEW_EVERY_MS
+from lunanexa_core.identity.certificate import (
+    CROWDED_EVERY_MS,
+    HELD_MAX,
+    RENEW_EVERY_MS,
+    VALID_MS,
+    NodeCertificate,
+    counting,
+)
 from lunanexa_core.identity.checks import NOT_ENROLLED, REVOKED
 from lunanexa_core.identity.enrol import BAD_VERSION, is_version
 from lunanexa_core.ids import NodeId
@@ -55,7 +62,7 @@ def renewal_refusal(
         return TOO_LATE
     if newest.issuer != issuer:
         return None  # The fleet is told to renew, as often as an operator rotates.
-    wait_ms = _every_ms(node, now) - (now.wall_ms - (node.certified_wall_ms or 0))
+    wait_ms = _every_ms(state, node, now) - (now.wall_ms - (node.certified_wall_ms or 0))
     if wait_ms <= 0:
         return None
     return Refusal(
@@ -65,9 +72,22 @@ def renewal_refusal(
     )
 
 
-def _every_ms(node: Node, now: Instant) -> int:
+def given_before(state: State, name: NodeId, request: str, wall_ms: int) -> NodeCertificate | None:
+    """What the node was given for this very request (SHA-256 of it, hex), by the authority that issues now, if that has
+    most of its time yet. Who did not hear the answer is given it again, by whichever controller leads meanwhile:
+    another one would be one more that is good, and nobody's."""
+    node, trust = state.nodes.get(name), state.trust
+    if node is None or trust is None:
+        return None
+    for one in reversed(node.certificates):
+        if one.request == request and one.issuer == trust.issuing.fingerprint:
+            return one if one.not_after_wall_ms - wall_ms > VALID_MS // 2 else None
+    return None
+
+
+def _every_ms(state: State, node: Node, now: Instant) -> int:
     """How long after its newest certificate a node is given another. It goes by when that was written down: the clock
     by which certificates are good may be set at any time."""
-    good = [one for one in node.certificates if now.wall_ms < one.not_after_wall_ms]
+    good = counting(node.certificates, state.trust, now.wall_ms)
     crowded = len(good) >= HELD_MAX and good[-1].not_after_wall_ms - now.wall_ms > CROWDED_EVERY_MS
     return CROWDED_EVERY_MS if crowded else RENEW_EVERY_MS

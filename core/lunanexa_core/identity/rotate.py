@@ -67,5 +67,13 @@ def _trust_of(observed: Observed, node: Node) -> NodeTrust:
     return NodeTrust(
         node=node.node,
         version=None if reading is None else reading.heartbeat.trust_version,
-        issuer=node.certificates[-1].issuer,
+        issuer=_shown_issuer(node, None if reading is None else reading.heartbeat.certificate),
     )
+
+
+def _shown_issuer(node: Node, serial: str | None) -> str | None:
+    """Of the certificate that the node says it shows: the answer that brought a newer one may be lost. An agent that is
+    too old to say counts as showing the newest."""
+    if serial is None:
+        return node.certificates[-1].issuer
+    return next((one.issuer for one in node.certificates if one.serial == serial), None)

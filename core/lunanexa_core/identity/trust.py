@@ -97,7 +97,7 @@ class NodeTrust:
     version: int | None
     """Of the set that it follows; ``None``: it was not heard by this leader."""
     issuer: str | None
-    """Of its newest certificate."""
+    """Of the certificate that it shows; ``None``: of none that it was given."""
 
 
 def behind(trust: TrustSet, nodes: tuple[NodeTrust, ...]) -> tuple[NodeId, ...]:

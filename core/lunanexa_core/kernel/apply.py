@@ -20,7 +20,7 @@ from lunanexa_core.workload import LedgerPlace, Receipt
 
 K = TypeVar("K")
 
-APPLY_VERSION: Final = 3
+APPLY_VERSION: Final = 4
 """Of what ``apply`` makes of events, and of the form in which it does. Raise it with each change of either: a snapshot
 that another version made is not used, and state is rebuilt from the rows."""
 

@@ -145,6 +145,8 @@ class Heartbeat:
     total_mib: int | None = None
     trust_version: int | None = None
     """Of the set that the node trusts by."""
+    certificate: str | None = None
+    """Serial of the certificate that the node shows."""
     leased: bool | None = None
     """Whether the node had a lease when it sent this; without one its data listener lets nobody in. ``None``: it does
     not say."""
@@ -168,6 +170,7 @@ class Heartbeat:
         }
         texts: dict[str, str | None] = {
             "agent_version": self.agent_version,
+            "certificate": self.certificate,
             "document_refusal": self.document_refusal,
         }
         for place, report in enumerate(self.replicas):
