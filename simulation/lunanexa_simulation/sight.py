@@ -240,12 +240,17 @@ class Sight:
     """The sequence up to which shadow and live state share their equal values."""
     likened_state: State | None = None
     """The live state with which the shadow shares them."""
+    taken_at: tuple[int, int] = (0, 0)
+    """The sequence, and the bucket of time, at which ``taken_of`` was counted."""
+    taken_of: dict[KeyId, tuple[int, int]] = attrs.Factory(dict)
+    """Requests and tokens that each key with limits took within a minute."""
     rows_read: int = 0
     """The sequence up to which rows were searched for secrets."""
 
     def begin_again(self) -> None:
         """The store was set back: what its rows told is told anew. What nodes accepted is not forgotten."""
         self.shadow, self.likened_state = Shadow(), None
+        self.taken_at = (0, 0)
         self.highest = {name: fence for name, fence in self.highest.items() if not name.startswith("controller")}
         self.rows_read = 0
 

@@ -7,7 +7,7 @@ import attrs
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from lunanexa_core import events
 from lunanexa_core.commands import (
@@ -44,6 +44,8 @@ from tests.core.builders import BOOT, DEPLOYMENT, NOW, engine, enrolled_events, 
 from tests.examples import examples
 
 POLICY = Policy(freeze_nodes_min=99)
+FROZEN = Policy(freeze_nodes_min=1, freeze_per_mille=0)
+"""One node that is late is many."""
 LEASE_MS = POLICY.node_lease_ms
 FLEET = tuple(NodeId(f"node-{number}") for number in range(1, 4))
 KEEP_MS = 20_000
@@ -107,7 +109,8 @@ def _report(one: Engine) -> ReplicaReport:
 class Fleet:
     """A controller by its rules, and three nodes by theirs."""
 
-    def __init__(self, wanted: DeploymentSpec = EXCLUSIVE) -> None:
+    def __init__(self, wanted: DeploymentSpec = EXCLUSIVE, policy: Policy = POLICY) -> None:
+        self.policy = policy
         begun: list[Event] = [events.ClusterCreated(ClusterId("cl_1")), events.EpochBegan(version="0.1.0")]
         self.state: State = state_of([*begun, *(event for node in FLEET for event in enrolled_events(node))])
         self.now = NOW
@@ -119,10 +122,10 @@ class Fleet:
             self.talk(machine)
 
     def ask(self, command: Command) -> Answer:
-        decision = decide(self.state, self.observed, POLICY, command, self.now)
+        decision = decide(self.state, self.observed, self.policy, command, self.now)
         for event in decision.events:
             apply(self.state, event, epoch=1, wall_ms=self.now.wall_ms)
-        absorb(self.state, self.observed, POLICY, command, decision, self.now)
+        absorb(self.state, self.observed, self.policy, command, decision, self.now)
         return decision.answer
 
     def reconcile(self) -> None:
@@ -130,7 +133,7 @@ class Fleet:
         for _ in range(50):
             self.made += 1
             decision = decide(
-                self.state, self.observed, POLICY, Reconcile((AssignmentId(f"asg_{self.made:04}"),)), self.now
+                self.state, self.observed, self.policy, Reconcile((AssignmentId(f"asg_{self.made:04}"),)), self.now
             )
             for event in decision.events:
                 apply(self.state, event, epoch=1, wall_ms=self.now.wall_ms)
@@ -217,7 +220,7 @@ class Fleet:
         return [node for node, _ in self.living()]
 
     def awaited(self) -> list[tuple[NodeId, int | None]]:
-        view = view_of(self.state, self.observed, POLICY, self.now)
+        view = view_of(self.state, self.observed, self.policy, self.now)
         own = [one for one in self.state.assignments.values() if one.deployment == DEPLOYMENT]
         places = awaited_places(view, self.state.deployments[DEPLOYMENT], own)
         return [(place.node, place.for_ms) for place in places]
@@ -392,6 +395,25 @@ def test_what_a_revoked_node_keeps_without_limit_is_given_up_with_it() -> None:
     assert sorted(fleet.where()) == [ONE, TWO]
 
 
+def test_what_is_left_to_a_silent_node_holds_its_place() -> None:
+    """While many are late nothing is taken from them, and what ran out there starts again when one returns."""
+    fleet = Fleet(attrs.evolve(EXCLUSIVE, replicas=2), FROZEN)
+    fleet.live(3)
+    assert fleet.where() == [ONE, TWO]
+    fleet.machines[ONE].cut = True
+    fleet.live(60)
+    assert fleet.where() == [TWO]
+    fleet.machines[TWO].cut = True
+    fleet.direct(TWO, Directive.DRAIN)
+    fleet.live(1)
+    fleet.machines[ONE].cut = False
+    fleet.live(1)
+    assert fleet.where() == [ONE, TWO]
+    assert [node for node, _ in fleet.awaited()] == [TWO]
+    fleet.live(60)
+    assert fleet.where() == [ONE, THREE]
+
+
 def test_others_are_replaced_at_once() -> None:
     fleet = Fleet(spec(cut_off_keep_ms=KEEP_MS))
     fleet.machines[ONE].cut = True
@@ -480,15 +502,23 @@ NODES = st.sampled_from(FLEET)
 class ExclusiveFleet(RuleBasedStateMachine):
     """Anything in any order, each heartbeat, answer and document by itself."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.fleet = Fleet()
-        self.allowed = 1
+    fleet: Fleet
+    allowed = 1
+    orders: frozenset[tuple[AssignmentId, int]] = frozenset()
+
+    @initialize(policy=st.sampled_from([POLICY, FROZEN]))
+    def begins(self, policy: Policy) -> None:
+        self.fleet = Fleet(policy=policy)
 
     def _note(self) -> None:
         deployment = self.fleet.state.deployments.get(DEPLOYMENT)
         wanted = 0 if deployment is None else deployment.spec.replicas
-        self.allowed = max(wanted, min(self.allowed, len(self.fleet.living())))
+        living = {name for machine in self.fleet.machines.values() for name in machine.engines}
+        orders = frozenset((one.assignment, one.generation) for one in self.fleet.state.assignments.values())
+        # Nobody can call back what was ordered while there were more places.
+        self.orders = orders & self.orders if wanted < self.allowed else orders
+        may_live = len(self.fleet.living()) + sum(name not in living for name, _ in self.orders)
+        self.allowed = max(wanted, min(self.allowed, may_live))
 
     @rule(node=NODES)
     def send(self, node: NodeId) -> None:

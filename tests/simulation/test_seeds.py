@@ -40,8 +40,9 @@ def test_every_line_can_be_read() -> None:
 
 
 @pytest.mark.slow
-def test_every_kept_seed_holds(subtests: pytest.Subtests) -> None:
-    for scenario, seed, manner in kept():
-        with subtests.test(scenario=scenario.name, seed=seed):
-            result = scenario.run(seed, manner)
-            assert result.verdict is Verdict.HELD, (result.problem, *result.tail)
+@pytest.mark.parametrize(
+    ("scenario", "seed", "manner"), [pytest.param(*one, id=f"{one[0].name}-{one[1]}") for one in kept()]
+)
+def test_every_kept_seed_holds(scenario: Scenario, seed: int, manner: Manner) -> None:
+    result = scenario.run(seed, manner)
+    assert result.verdict is Verdict.HELD, (result.problem, *result.tail)

@@ -34,8 +34,6 @@ T = TypeVar("T")
 MIXED = SCENARIOS["many-faults"]
 SEEDS = 200
 EACH = 10
-LONG_SEEDS = 2
-LONG_MS = 180_000
 
 
 def test_seeds_draw_every_world_and_every_kind_of_mishap() -> None:
@@ -179,13 +177,6 @@ def test_a_swarm_that_is_interrupted_has_not_held(capsys: pytest.CaptureFixture[
     shown = capsys.readouterr()
     assert "interrupted" in shown.err
     assert "0 of 3 seeds from 1: none" in shown.out
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2_000, 2_000 + LONG_SEEDS))
-def test_long_seeds_hold(seed: int) -> None:
-    result = MIXED.run(seed, Manner(faults_ms=LONG_MS))
-    assert result.verdict is Verdict.HELD, (seed, result.problem, *result.tail)
 
 
 @pytest.mark.slow

@@ -13,13 +13,13 @@ from lunanexa_core.deployment import Assignment, Deployment
 from lunanexa_core.events import ReplicasGone
 from lunanexa_core.ids import AssignmentId, NodeId
 from lunanexa_core.placement.bound import bound_in_force
-from lunanexa_core.placement.standing import View
+from lunanexa_core.placement.standing import Standing, View
 
 
 @attrs.frozen(kw_only=True)
 class TakenPlace:
     """A replica that runs, or may. ``for_ms``: how long its place stays taken though its node stays silent; ``None``:
-    for as long as it is."""
+    for as long as it does."""
 
     assignment: AssignmentId
     node: NodeId
@@ -28,17 +28,16 @@ class TakenPlace:
 
 def taken_places(view: View, deployment: Deployment, own: Sequence[Assignment]) -> tuple[TakenPlace, ...]:
     """The places of ``deployment`` that are not free, those of ``own``, which are its assignments, first."""
-    candidates = [(one.assignment, one.node, bound_in_force(view.state, one)) for one in own]
-    candidates += [
-        (name, leaving.node, leaving.bound_ms)
-        for name, leaving in sorted(view.state.leaving.items())
-        if leaving.deployment == deployment.spec.deployment
-    ]
     taken = []
-    for name, node, bound_ms in candidates:
-        left_ms = view.runs_out_in_ms(node, bound_ms)
-        if left_ms is None or left_ms > 0:
-            taken.append(TakenPlace(assignment=name, node=node, for_ms=left_ms))
+    for one in own:
+        left_ms = view.runs_out_in_ms(one.node, bound_in_force(view.state, one))
+        # What is not taken from its node, as while many are late, starts again there when the node returns.
+        if left_ms != 0 or view.standing(one) is not Standing.GONE:
+            taken.append(TakenPlace(assignment=one.assignment, node=one.node, for_ms=left_ms or None))
+    for name, leaving in sorted(view.state.leaving.items()):
+        left_ms = view.runs_out_in_ms(leaving.node, leaving.bound_ms)
+        if leaving.deployment == deployment.spec.deployment and left_ms != 0:
+            taken.append(TakenPlace(assignment=name, node=leaving.node, for_ms=left_ms))
     return tuple(taken)
 
 

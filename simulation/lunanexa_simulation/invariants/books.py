@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 
 from lunanexa_apps.controller.kernel import Kernel
 from lunanexa_core.admission.windows import BUCKET_MS, WINDOW_MS, KeyWindows
+from lunanexa_core.ids import KeyId
 from lunanexa_simulation.sight import Sight
 
 T = TypeVar("T")
@@ -66,12 +67,7 @@ def _windows_add_up(sight: Sight, kernel: Kernel) -> str | None:
             continue
         windows = kernel.state.windows.get(key.key, KeyWindows())
         found = (windows.requests.spent(wall_ms), windows.tokens.spent(wall_ms))
-        requests = tokens = 0
-        for taken in reversed(sight.shadow.taken.values()):
-            if (taken.wall_ms // BUCKET_MS + 1) * BUCKET_MS + WINDOW_MS <= wall_ms:
-                break
-            if taken.key == key.key:
-                requests, tokens = requests + taken.requests, tokens + taken.tokens
+        requests, tokens = _taken_of(sight, key.key, wall_ms // BUCKET_MS)
         if found != (requests, tokens):
             return f"the windows of {key.key} hold {found}, admitted were {(requests, tokens)}"
         if key.requests_per_minute is not None and requests > key.requests_per_minute:
@@ -79,6 +75,22 @@ def _windows_add_up(sight: Sight, kernel: Kernel) -> str | None:
         if key.concurrency is not None and kernel.state.open_of_key.get(key.key, 0) > key.concurrency:
             return f"{key.key} has more than {key.concurrency} requests in progress"
     return None
+
+
+def _taken_of(sight: Sight, key: KeyId, bucket: int) -> tuple[int, int]:
+    """Requests and tokens of the last minute. They are others with another row, or in another bucket."""
+    place = (sight.shadow.sequence, bucket)
+    if sight.taken_at != place:
+        sight.taken_at, sight.taken_of = place, {}
+    if key not in sight.taken_of:
+        requests = tokens = 0
+        for taken in reversed(sight.shadow.taken.values()):
+            if (taken.wall_ms // BUCKET_MS + 1) * BUCKET_MS + WINDOW_MS <= bucket * BUCKET_MS:
+                break
+            if taken.key == key:
+                requests, tokens = requests + taken.requests, tokens + taken.tokens
+        sight.taken_of[key] = requests, tokens
+    return sight.taken_of[key]
 
 
 def _within_bounds(kernel: Kernel) -> str | None:
