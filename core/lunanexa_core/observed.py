@@ -46,6 +46,8 @@ class Declined:
     deployment: DeploymentId
     runs: int
     refusal: str
+    beside: frozenset[tuple[AssignmentId, int]] = frozenset()
+    """Assignments of the node with their generations, all of which it has to have for this to count."""
 
 
 @attrs.frozen(kw_only=True)

@@ -58,29 +58,23 @@ class Checkers:
     sight: Sight
     invariants: Sequence[Invariant] = INVARIANTS
     asked: Counter[str] = attrs.Factory(Counter)
-    _names: Sequence[str] = attrs.field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self._names = tuple(map(_name, self.invariants))
 
     def look(self) -> None:
         """The check of a quiescent instant. Raises :class:`SafetyBroken` naming the invariant."""
-        sight = self.sight
-        sight.catch_up()
-        self.asked.update(self._names)
+        self.sight.catch_up()
         for invariant in self.invariants:
-            problem = invariant(sight)
-            if problem is not None:
-                raise SafetyBroken(f"{_name(invariant)}: {problem}")
+            self._judge(_name(invariant), invariant(self.sight))
 
     def look_back(self) -> None:
         """The full replay, for crashes and the end, while the kernel still stands."""
         if self.sight.kernel is not None:
             rows = self.sight.rows_after(0, self.sight.kernel.head.sequence)
-            self.asked[_name(replay_equals_live)] += 1
-            problem = replay_equals_live(rows, self.sight.kernel.state)
-            if problem is not None:
-                raise SafetyBroken(f"{_name(replay_equals_live)}: {problem}")
+            self._judge(_name(replay_equals_live), replay_equals_live(rows, self.sight.kernel.state))
+
+    def _judge(self, name: str, problem: str | None) -> None:
+        self.asked[name] += 1
+        if problem is not None:
+            raise SafetyBroken(f"{name}: {problem}")
 
 
 def _name(invariant: Callable[..., object]) -> str:

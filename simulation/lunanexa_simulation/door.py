@@ -62,7 +62,7 @@ class PassedOn(AsgiApplication):
                 await send(_message(item))
         finally:
             exchange.leave()
-            connection.end()
+            connection.leave()
 
 
 def _message(item: Head | bytes | End) -> Message:

@@ -66,6 +66,8 @@ class SimulatedHttpClient(HttpClient):
     def kill(self) -> None:
         """As the death of the client's process: nothing goes out any more, and servers see the departure."""
         self._closed = True
+        for connection in [one for idle in self._idle.values() for one in idle]:
+            connection.leave()
         self._idle.clear()
         for exchange in self._exchanges:
             exchange.close_client()
@@ -93,7 +95,7 @@ class SimulatedHttpClient(HttpClient):
         try:
             fresh = await self._network.connect(self._host, request, self._credentials)
             if self._closed:
-                fresh.end()
+                fresh.leave()
             self._refuse_when_closed()
         except HttpUnreachable as exc:
             if pooled is None:
@@ -115,7 +117,7 @@ class SimulatedHttpClient(HttpClient):
         if exchange.leave():
             self._idle.setdefault(_origin(request), []).append(exchange.connection)
         else:
-            exchange.connection.end()
+            exchange.connection.leave()
 
     def _pooled(self, request: HttpRequest) -> Connection | None:
         """An idle connection that its server has not closed, and that was opened by what is in force still."""
@@ -125,7 +127,7 @@ class SimulatedHttpClient(HttpClient):
             connection = idle.pop()
             if not connection.dead and connection.by == by:
                 return connection
-            connection.end()
+            connection.leave()
         return None
 
     def _refuse_when_closed(self) -> None:

@@ -3,12 +3,11 @@
 Time is Trio's clock and randomness comes from one named stream a link, so a run repeats exactly. What TCP
 would do is kept where a caller can see it: order within a connection, backpressure, bytes that are held
 back while a link is blocked and arrive after it heals, data sent before a process died arriving before its
-end. A process that dies is heard of; a machine that is gone is not, and whoever is connected with it notices when
-their own kernel gives up. Not simulated: the kernel's giving up on a link that stays blocked.
+end. A process that dies is heard of; a machine that is gone is not, nor is a link that is blocked, and whoever is
+connected notices when their own kernel gives up (``giving_up``).
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
 
 import trio
 
@@ -20,17 +19,14 @@ from lunanexa_ports.http_client import HttpBroken, HttpRequest, HttpUnreachable,
 from lunanexa_simulation.connections import Carried, Connection, Listener, Side
 from lunanexa_simulation.credentials import SimulatedCredentials
 from lunanexa_simulation.door import PassedOn
+from lunanexa_simulation.giving_up import Patience
 from lunanexa_simulation.http_exchange import Exchange
-from lunanexa_simulation.links import Link
+from lunanexa_simulation.links import HostLink
 from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.tls import REFUSED, ServerTls, in_force, shake_hands
+from lunanexa_simulation.ways import Way
 
 FIRST_CLIENT_PORT = 32_768
-PROBE_S: Final = 30
-"""After so long a kernel asks whether the other side of a silent connection is there."""
-GIVE_UP_S: Final = 40
-"""So long after the last sign of it a connection is given up: the first probe and the second are not answered. As the
-sockets of our servers and clients are set: ``TCP_KEEPIDLE``, ``TCP_KEEPINTVL`` and ``TCP_USER_TIMEOUT`` (tcp(7))."""
 
 
 class SimulatedNetwork:
@@ -43,7 +39,8 @@ class SimulatedNetwork:
         self._streams = streams
         self._latency_ms = latency_ms
         self._listeners: dict[tuple[str, int], Listener] = {}
-        self._links: dict[tuple[str, str], Link] = {}
+        self._links: dict[tuple[str, str], HostLink] = {}
+        self._living: dict[Connection, None] = {}
         self._next_client_port = FIRST_CLIENT_PORT
         self._silent: dict[str, trio.Event] = {}
         """Hosts whose machine is gone, each with what comes when it is back."""
@@ -55,36 +52,42 @@ class SimulatedNetwork:
         either, and nothing that comes is answered. Call it before the processes of the host are killed."""
         if host not in self._silent:
             self._silent[host] = trio.Event()
-            for listener in list(self._listeners.values()):
-                for connection in listener.all_connections():
-                    if connection.client[0] == host:
-                        self._lose(connection, Side.CLIENT)
+            for connection in self._between(host):
+                for side, there in ((Side.CLIENT, connection.client[0]), (Side.SERVER, connection.listener.host)):
+                    if there == host:
+                        connection.lose(side)
+                self._part(connection)
 
     def wake(self, host: str) -> None:
         """It is back, and knows of no connection that it had."""
         silent = self._silent.pop(host, None)
         if silent is not None:
             silent.set()
+        self._meet(self._between(host))
 
-    def _lose(self, connection: Connection, side: Side) -> None:
-        noticed = connection.lost is not None
-        connection.lose(side)
-        if not noticed:
-            self._nursery.start_soon(self._notice, connection)
+    # --- who hears whom ---
 
-    async def _notice(self, connection: Connection) -> None:
-        """A machine that is back answers the first probe, that it knows of no such connection."""
-        await trio.sleep(PROBE_S)
-        if _lost_host(connection) in self._silent:
-            await trio.sleep(GIVE_UP_S - PROBE_S)
-        connection.give_up()
+    def _between(self, *hosts: str) -> Sequence[Connection]:
+        """Connections of a host, or of two with each other."""
+        return [one for one in self._living if {one.client[0], one.listener.host}.issuperset(hosts)]
 
-    async def _reset(self, connection: Connection) -> None:
-        """The same where something is sent to it before."""
+    def _part(self, connection: Connection) -> None:
+        if connection.patience is not None:
+            connection.patience.part()
+            return
         source, host = connection.client[0], connection.listener.host
-        await self.link(source, host).carry()
-        await self.link(host, source).carry()
-        connection.give_up()
+        connection.patience = Patience(connection, self.link(source, host), self.link(host, source))
+        self._nursery.start_soon(connection.patience.run)
+
+    def _meet(self, connections: Iterable[Connection]) -> None:
+        for connection in connections:
+            if connection.patience is not None and not self._apart(connection):
+                connection.patience.meet()
+
+    def _apart(self, connection: Connection) -> bool:
+        source, host = connection.client[0], connection.listener.host
+        silent = source in self._silent or host in self._silent
+        return silent or self.link(source, host).blocked or self.link(host, source).blocked
 
     # --- servers ---
 
@@ -119,10 +122,7 @@ class SimulatedNetwork:
 
     def kill(self, host: str, port: int) -> None:
         """As the death of the server's process. Nothing that its handlers still try to send gets out."""
-        if host in self._silent:
-            for connection in self._listeners[host, port].all_connections():
-                self._lose(connection, Side.SERVER)
-        else:
+        if host not in self._silent:
             self.cut(host, port)
         del self._listeners[host, port]
 
@@ -151,17 +151,20 @@ class SimulatedNetwork:
     def block(self, source: str, destination: str) -> None:
         """One direction only: call it twice for a whole partition."""
         self.link(source, destination).block()
+        for connection in self._between(source, destination):
+            self._part(connection)
 
     def heal(self, source: str, destination: str) -> None:
         self.link(source, destination).heal()
+        self._meet(self._between(source, destination))
 
     def set_latency(self, source: str, destination: str, latency_ms: tuple[int, int]) -> None:
         self.link(source, destination).latency_ms = latency_ms
 
-    def link(self, source: str, destination: str) -> Link:
+    def link(self, source: str, destination: str) -> HostLink:
         key = (source, destination)
         if key not in self._links:
-            self._links[key] = Link(self._streams, f"link/{source}/{destination}")
+            self._links[key] = HostLink(self._streams, f"link/{source}/{destination}")
             # Nothing is on its way for long within one machine.
             self._links[key].latency_ms = (0, 0) if LOOPBACK in key else self._latency_ms
         return self._links[key]
@@ -195,8 +198,12 @@ class SimulatedNetwork:
             connection = Connection(client, listener, listener.app, peer=peer)
         connection.secure = listener.tls is not None
         connection.by = in_force(credentials, request.tls)
+        connection.living = self._living
+        self._living[connection] = None
         if not connection.dead:
             listener.connections[connection] = None
+        if self._apart(connection):
+            self._part(connection)
         return connection
 
     async def _reach(self, source: str, request: HttpRequest, *, opening: bool) -> Listener:
@@ -235,26 +242,37 @@ class SimulatedNetwork:
         return connection
 
     def ask(self, connection: Connection, request: HttpRequest) -> Exchange:
-        source = connection.client[0]
-        there, back = self.link(source, request.host), self.link(request.host, source)
+        there, back = self.ways(connection)
+        there.brings_request = True
         exchange = Exchange(self._nursery, connection, request, there, back)
         self.carry(connection, exchange, request.target)
         return exchange
 
+    def ways(self, connection: Connection) -> tuple[Way, Way]:
+        """There and back, for its next exchange."""
+        source, host = connection.client[0], connection.listener.host
+        there = Way(self.link(source, host), connection, Side.CLIENT)
+        back = Way(self.link(host, source), connection, Side.SERVER)
+        connection.ways = there, back
+        return there, back
+
     def carry(self, connection: Connection, exchange: Carried, target: str) -> None:
         """Runs the server's side of ``exchange``."""
         listener = connection.listener
-        if connection.lost is not None:  # nothing of it is heard
-            connection.exchange = exchange
-            if _lost_host(connection) not in self._silent:
-                self._nursery.start_soon(self._reset, connection)
+        connection.exchange = exchange
+        if connection.patience is not None and connection.gone:  # nothing of it is heard
+            connection.patience.say(Side.CLIENT)
             return
         listener.exchanges[exchange] = None
-        connection.exchange = exchange
         if connection.dead:  # closed between its opening and the request
             exchange.die()
-        self._nursery.start_soon(exchange.serve, name=f"{listener.host}:{listener.port} {target}")
+        connection.serving += 1
+        self._nursery.start_soon(self._serve, exchange, name=f"{listener.host}:{listener.port} {target}")
 
-
-def _lost_host(connection: Connection) -> str:
-    return connection.client[0] if connection.lost is Side.CLIENT else connection.listener.host
+    async def _serve(self, exchange: Carried) -> None:
+        connection = exchange.connection
+        try:
+            await exchange.serve()
+        finally:
+            connection.serving -= 1
+            connection.let_go()

@@ -5,7 +5,8 @@ sent after it, one that comes twice or too early is seen by nobody. So loss is l
 only where its answer was lost and its client asks again.
 """
 
-from typing import Final
+from abc import abstractmethod
+from typing import Final, Protocol
 
 import trio
 
@@ -19,7 +20,31 @@ RESEND_OPENING_S: Final = 1.0
 _RESENDS_MAX: Final = 8
 
 
-class Link:
+class Link(Protocol):
+    """What carries what one host, or one end of a connection, sends to another."""
+
+    @abstractmethod
+    def draw_arrival(self, size_bytes: int = 0, *, opening: bool = False) -> float:
+        """When what is sent now arrives, on Trio's clock, if nothing of its connection was sent before it."""
+
+    @abstractmethod
+    def draw_break(self) -> bool:
+        """Whether the answer that is sent now breaks its connection."""
+
+    @abstractmethod
+    def here(self, arrives_at: float) -> bool:
+        """Whether what was sent so as to arrive then has arrived."""
+
+    @abstractmethod
+    async def until(self, arrives_at: float) -> None:
+        """What was sent so as to arrive then has arrived: not before, and not while the link is blocked."""
+
+    @abstractmethod
+    async def carry(self, size_bytes: int = 0, *, opening: bool = False) -> None:
+        """Sends it, and returns when it has arrived."""
+
+
+class HostLink(Link):
     """Holds back what is under way for its latency, its losses and its width, and for as long as it is blocked."""
 
     def __init__(self, streams: Streams, name: str) -> None:
@@ -34,18 +59,19 @@ class Link:
         self.bytes_s: int | None = None
         """How many it carries a second, of all its connections together; ``None``: all."""
         self._carries_until_s = 0.0
-        self._blocked = False
+        self.blocked_since_s: float | None = None
         self._waiting = trio.lowlevel.ParkingLot()
 
     @property
     def blocked(self) -> bool:
-        return self._blocked
+        return self.blocked_since_s is not None
 
     def block(self) -> None:
-        self._blocked = True
+        if not self.blocked:
+            self.blocked_since_s = trio.current_time()
 
     def heal(self) -> None:
-        self._blocked = False
+        self.blocked_since_s = None
         self._waiting.unpark_all()
 
     def spoil(self, *, loss_per_mille: int = 0, breaks_per_mille: int = 0, bytes_s: int | None = None) -> None:
@@ -55,7 +81,7 @@ class Link:
     def troubles(self) -> list[str]:
         """What is wrong with it, for people."""
         found = {
-            "is blocked": self._blocked,
+            "is blocked": self.blocked,
             f"loses {self.loss_per_mille} of 1000 packets": self.loss_per_mille,
             f"loses {self.breaks_per_mille} of 1000 answers": self.breaks_per_mille,
             f"carries {self.bytes_s} bytes a second": self.bytes_s,
@@ -63,31 +89,26 @@ class Link:
         return [trouble for trouble, there_is in found.items() if there_is]
 
     def draw_arrival(self, size_bytes: int = 0, *, opening: bool = False) -> float:
-        """When what is sent now arrives, on Trio's clock, if nothing of its connection was sent before it."""
         low, high = self.latency_ms
         latency_s = (low if low == high else self._rng.randint(low, high)) / 1000
         sent_s = self._sent(size_bytes) if self.bytes_s else trio.current_time()
         return sent_s + latency_s + self._draw_resends_s(RESEND_OPENING_S if opening else RESEND_S)
 
     def draw_break(self) -> bool:
-        """Whether the answer that is sent now breaks its connection."""
         return self._draw("breaks", self.breaks_per_mille)
 
     def here(self, arrives_at: float) -> bool:
-        """Whether what was sent so as to arrive then has arrived."""
-        return not self._blocked and arrives_at <= trio.current_time()
+        return not self.blocked and arrives_at <= trio.current_time()
 
     async def until(self, arrives_at: float) -> None:
-        """What was sent so as to arrive then has arrived: not before, and not while the link is blocked."""
         if self.here(arrives_at):
             await trio.lowlevel.checkpoint()
         else:
             await trio.sleep_until(max(arrives_at, trio.current_time()))
-        while self._blocked:
+        while self.blocked:
             await self._waiting.park()
 
     async def carry(self, size_bytes: int = 0, *, opening: bool = False) -> None:
-        """Sends it, and returns when it has arrived."""
         await self.until(self.draw_arrival(size_bytes, opening=opening))
 
     def _sent(self, size_bytes: int) -> float:

@@ -1,7 +1,7 @@
 """WebSockets of a simulated world: ASGI applications called in memory, over the same links as HTTP.
 
 Messages keep their order, wait while a link is blocked, and what was sent before a process died arrives before
-its end. Not simulated: pings. A link that stays blocked is not noticed; a machine that is gone is, as soon as by pings.
+its end. Not simulated: pings. A machine that is gone and a link that stays blocked are noticed by the kernels alone.
 """
 
 from collections import deque
@@ -56,10 +56,9 @@ class WebSocketExchange(Carried):
         subprotocols: Sequence[str],
         headers: Headers,
     ) -> None:
-        source, server = connection.client[0], connection.listener.host
+        server = connection.listener.host
         self.connection = connection
-        self._there = network.link(source, server)
-        self._back = network.link(server, source)
+        self._there, self._back = network.ways(connection)
         self._scope = trio.CancelScope()
         self._asgi_scope: Scope = {
             "type": "websocket",
@@ -101,14 +100,14 @@ class WebSocketExchange(Carried):
                     await self.connection.app(self._asgi_scope, self._receive, self._send)
                 except* SimulatedClientGone:
                     pass
-            if self.connection.lost is not Side.SERVER:
+            if Side.SERVER not in self.connection.gone:
                 self._end(Closed(_BROKEN))
         finally:
             self.connection.listener.exchanges.pop(self, None)
 
     def die(self) -> None:
         self.connection.end()
-        if self.connection.lost is not Side.SERVER:
+        if Side.SERVER not in self.connection.gone:
             self._end(Closed(_BROKEN))
         self._scope.cancel()
 
@@ -116,14 +115,18 @@ class WebSocketExchange(Carried):
         self._scope.cancel()
 
     def give_up(self) -> None:
-        self._end(Closed(_BROKEN))
+        self._departed = True
+        self._said.clear()
+        self._said.append((trio.current_time(), {"type": "websocket.disconnect", "code": _BROKEN}))
+        self._news.unpark_all()
 
     async def _receive(self) -> Message:
         await trio.lowlevel.checkpoint()
         while not self._said:
             await self._news.park()
-        arrives_at, message = self._said[0]
-        await self._there.until(arrives_at)
+        if Side.SERVER not in self.connection.gone:
+            await self._there.until(self._said[0][0])
+        message = self._said[0][1]
         if message["type"] == "websocket.disconnect":
             self._departed = True
             self._news.unpark_all()
@@ -181,7 +184,7 @@ class WebSocketExchange(Carried):
     async def room(self) -> None:
         """Returns when the server has taken most of what was said, or it is over."""
         await trio.lowlevel.checkpoint()
-        while len(self._said) >= SAID_MAX and not self._over:
+        while len(self._said) >= SAID_MAX and not self._over and Side.CLIENT not in self.connection.gone:
             await self._room.park()
 
     async def hear(self) -> Item:
@@ -189,17 +192,25 @@ class WebSocketExchange(Carried):
         await trio.lowlevel.checkpoint()
         while not self._items:
             await self._news.park()
-        arrives_at, item = self._items[0]
-        await self._back.until(arrives_at)
+        if Side.CLIENT not in self.connection.gone:
+            await self._back.until(self._items[0][0])
+        item = self._items[0][1]
         if isinstance(item, str):
             self._items.popleft()
             self._under_way_bytes -= len(item)
             self._news.unpark_all()
         return item
 
+    def close_client(self) -> None:
+        self._items.clear()
+        self._items.append((trio.current_time(), Closed(_BROKEN)))
+        self.accepted.set()
+        self._news.unpark_all()
+        self._room.unpark_all()
+
     def leave(self, code: int = _BROKEN) -> None:
         """The client closes with a code; or its process is gone. The first time counts."""
-        if self.connection.lost is not Side.CLIENT:
+        if Side.CLIENT not in self.connection.gone:
             self._say({"type": "websocket.disconnect", "code": code})
 
     def _say(self, message: Message) -> None:
@@ -231,4 +242,4 @@ async def open_websocket(
         yield exchange
     finally:
         exchange.leave()
-        connection.end()
+        connection.leave()

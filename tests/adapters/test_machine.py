@@ -1,5 +1,6 @@
 """What an agent finds on its machine."""
 
+import os
 import socket
 from pathlib import Path
 
@@ -50,11 +51,12 @@ async def test_a_node_store_is_read_beside_its_agent_and_not_written(tmp_path: P
     path = tmp_path / "node.sqlite3"
     async with open_sqlite_node_store(path) as agent:
         await agent.put("one", b"1")
-        async with read_sqlite_node_store(path) as reader:
+        async with read_sqlite_node_store(path, live=True) as reader:
             assert await reader.get("one") == b"1"
             await agent.put("one", b"2")
             assert await reader.get("one") == b"2"
             with pytest.raises(PortUnavailable):
                 await reader.put("one", b"3")
-    async with read_sqlite_node_store(path) as reader:
+    async with read_sqlite_node_store(path, live=False) as reader:
         assert await reader.get("one") == b"2"
+    assert os.listdir(tmp_path) == [path.name], "SQLite's own files are not made either"

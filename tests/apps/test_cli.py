@@ -279,10 +279,12 @@ def test_status_says_what_memory_a_start_lacks(replica: dict[str, object], words
 
 
 def test_status_says_what_a_node_does_not_run() -> None:
-    node = {"node": "local", "refused": [{"assignment": "asg_1", "refusal": "policy_program"}]}
-    body = json.dumps({"nodes": [node]}).encode()
+    words = {"asg_1": "policy_program", "asg_2": "policy_replicas"}
+    told = [{"assignment": name, "refusal": word} for name, word in words.items()]
+    body = json.dumps({"nodes": [{"node": "local", "refused": told}]}).encode()
     result = call(status.command, server=lambda _: Reply(200, [body]), environment=REMOTE)
-    assert "local does not run asg_1 (policy_program)" in result.stdout
+    assert "local does not run asg_1 (policy_program)\n" in result.stdout
+    assert "local does not run asg_2 (policy_replicas: no room by its owner's rule)\n" in result.stdout
 
 
 @pytest.mark.parametrize(("width", "whole"), [(120, True), (80, False), (60, True), (40, True)])

@@ -149,6 +149,7 @@ def test_show_prints_one_row() -> None:
     nothing = controller.call("show", "9999")
     assert nothing.exit_code == 1
     assert "there is no row 9999" in nothing.stderr
+    assert "with the same options: lunanexa journal tail" in nothing.stderr
 
 
 def test_a_row_that_a_controller_can_not_read_is_found(tmp_path: Path) -> None:

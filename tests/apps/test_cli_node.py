@@ -95,8 +95,9 @@ def test_the_list_and_one_of_it() -> None:
         assert part in shown
     assert json.loads(ask("list", "-o", "json").stdout)["data"][1]["node"] == "other"
     assert json.loads(ask("show", "sim-dgx-1", "-o", "json").stdout) == DOCUMENT
-    refused = {"refused": [{"assignment": "asg_2", "refusal": "policy_program"}]}
-    assert "asg_2 (policy_program)" in ask("show", "sim-dgx-1", server=Controller(DOCUMENT | refused)).stdout
+    refused = {"refused": [{"assignment": "asg_2", "refusal": "policy_memory"}]}
+    shown = ask("show", "sim-dgx-1", server=Controller(DOCUMENT | refused)).stdout
+    assert "asg_2 (policy_memory: no room by its owner's rule)" in shown
 
 
 def test_a_narrow_screen_has_every_name_whole() -> None:

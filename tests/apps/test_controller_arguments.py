@@ -31,6 +31,7 @@ def test_which_address_nodes_are_told(words: tuple[str, ...], url: str | None) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("--data-dir", ""), "argument --data-dir: it is empty: name the directory"),
         (("--node-url", "https://ctl.example:8401"), "--node-url: there is no listener for nodes; add --node-listen"),
         (
             ("--node-listen", "h:1", "--node-url", "http://ctl:1"),
@@ -39,7 +40,7 @@ def test_which_address_nodes_are_told(words: tuple[str, ...], url: str | None) -
         (("--node-listen", "h:1", "--node-url", "https://ctl"), "'https://ctl' is neither https://HOST:PORT nor none"),
     ],
 )
-def test_an_address_that_is_none_is_refused(
+def test_a_place_that_is_none_is_refused(
     words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):

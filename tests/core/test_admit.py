@@ -17,7 +17,7 @@ from lunanexa_core.events import (
     ReplicaChanged,
     WorkloadAdmitted,
 )
-from lunanexa_core.ids import Alias, KeyId, NodeId, SessionId
+from lunanexa_core.ids import Alias, AssignmentId, KeyId, NodeId, SessionId
 from lunanexa_core.kernel.apply import apply
 from lunanexa_core.keys import Role, secret_digest
 from lunanexa_core.observed import Declined
@@ -126,6 +126,8 @@ def test_what_no_node_s_owner_lets_run_has_no_place() -> None:
     assert outcome_of(stopped, request(), declined=frozenset((declined,))) is Outcome.NO_PLACEMENT
     of_another = attrs.evolve(declined, node=NodeId("node-2"))
     assert outcome_of(stopped, request(), declined=frozenset((of_another,))) is Outcome.STARTING
+    full_once = attrs.evolve(declined, beside=frozenset({(AssignmentId("asg_gone"), 1)}))
+    assert outcome_of(stopped, request(), declined=frozenset((full_once,))) is Outcome.STARTING
 
 
 def test_a_node_that_was_not_heard_is_not_granted_anything() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lunanexa_core.commands import ApplyDeployment
+from lunanexa_core.commands import ApplyDeployment, RemoveDeployment
 from lunanexa_core.ids import AssignmentId, BootId, NodeId
 from lunanexa_core.nodes.policy import PolicyRefusal
 from lunanexa_core.placement.declined import declined_by
@@ -95,12 +95,38 @@ def test_what_is_held_against_a_node_ends_with_the_engine_and_with_its_agent() -
     assert sorted(placed.where()) == [ONE, TWO]
 
 
-@pytest.mark.parametrize("refusal", [PolicyRefusal.MEMORY.value, PolicyRefusal.REPLICAS.value, "no_engine_key"])
-def test_what_may_end_by_itself_moves_nothing(refusal: str) -> None:
+def test_what_no_owner_said_moves_nothing() -> None:
     placed = Placed(nodes=2)
-    say(placed, ONE, refusal)
+    say(placed, ONE, "no_engine_key")
     assert placed.where() == [ONE]
     assert not placed.observed.declined
+
+
+@pytest.mark.parametrize("word", [PolicyRefusal.MEMORY.value, PolicyRefusal.REPLICAS.value])
+def test_what_is_too_much_goes_elsewhere_and_the_operator_is_told_of_room(word: str) -> None:
+    placed = Placed(nodes=2)
+    say(placed, ONE, word)
+    assert placed.where() == [TWO]
+    assert declined_by(placed.state, placed.observed, DEPLOYMENT) == {ONE: word}
+    deployment = placed.state.deployments[DEPLOYMENT]
+    assert refusals(placed.state, placed.observed, deployment)[ONE] == (NotFeasible.FULL,)
+
+
+def test_what_a_node_takes_it_declines_no_more() -> None:
+    placed = Placed(nodes=1)
+    say(placed, ONE, WORD)
+    assert declined_by(placed.state, placed.observed, DEPLOYMENT) == {ONE: WORD}
+    say(placed, ONE, None)
+    assert declined_by(placed.state, placed.observed, DEPLOYMENT) == {}
+
+
+def test_another_deployment_of_its_name_is_another() -> None:
+    placed = Placed(nodes=2)
+    say(placed, ONE, WORD)
+    placed.ask(RemoveDeployment(deployment=DEPLOYMENT))
+    placed.reconcile()
+    placed.ask(ApplyDeployment(spec=spec()))
+    assert declined_by(placed.state, placed.observed, DEPLOYMENT) == {}
 
 
 def test_a_word_on_an_older_document_or_on_anothers_replica_is_none() -> None:

@@ -1,7 +1,9 @@
 """``lunanexa-sim serve`` as a program, used by strangers: openai, websockets, httpx2."""
 
 import json
+import select
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -164,6 +166,43 @@ async def test_a_strangers_websocket_is_served_and_broken(simulated: Simulated) 
         assert broken.value.rcvd is None, "as a controller that dies: without a close frame"
     await simulated.until(simulated.is_well)
     await simulated.until(simulated.answers)
+
+
+PIECE: Final = b"10000\r\n" + b" " * 65_536 + b"\r\n"
+"""64 KiB of a body without a length."""
+
+
+@pytest.mark.parametrize("framing", ["content-length: 50000000", "transfer-encoding: chunked"])
+def test_a_body_that_is_too_large_is_refused_by_the_product(simulated: Simulated, framing: str) -> None:
+    """As soon as that must be so, by a length that is said or by what has come."""
+    host, port = simulated.origin.removeprefix("http://").split(":")
+    head = f"POST /v1/embeddings HTTP/1.1\r\nhost: {host}\r\nauthorization: Bearer {simulated.access['api_key']}\r\n"
+    with socket.create_connection((host, int(port)), timeout=LIMIT_S) as client:
+        client.sendall(f"{head}{framing}\r\n\r\n".encode())
+        sent_bytes = 0
+        while "chunked" in framing and not select.select([client], [], [], 0)[0]:
+            client.sendall(PIECE)
+            sent_bytes += len(PIECE)
+        answer = b"".join(iter(lambda: client.recv(65_536), b""))
+    told, _, body = answer.partition(b"\r\n\r\n")
+    assert told.startswith(b"HTTP/1.1 413 "), told
+    assert b"connection: close" in told.lower()
+    assert json.loads(body)["error"]["code"] == "payload_too_large"
+    assert "1048576 bytes" in json.loads(body)["error"]["message"]
+    assert sent_bytes < 50_000_000
+
+
+def test_a_body_in_pieces_is_taken(simulated: Simulated) -> None:
+    prompt = question(max_tokens=4)
+    body = json.dumps({**prompt, **prompt.pop("extra_body"), "user": "x" * 500_000}).encode()
+    answer = httpx2.post(
+        f"{simulated.origin}/v1/chat/completions",
+        content=iter([body[:10], body[10:300_000], body[300_000:]]),
+        headers={"authorization": f"Bearer {simulated.access['api_key']}", "content-type": "application/json"},
+        timeout=LIMIT_S,
+    )
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["usage"]["completion_tokens"] == 4
 
 
 def test_a_fault_that_is_none_names_the_field(simulated: Simulated) -> None:

@@ -14,6 +14,7 @@ import trio
 
 from lunanexa_simulation.real.proc import command_line
 from tests.end_to_end.installation import (
+    LUNANEXA,
     Ready,
     Up,
     answers,
@@ -167,6 +168,16 @@ async def test_a_second_ctrl_c_stops_at_once(tmp_path: Path) -> None:
         assert gone(ready.pid("engine"))
 
 
+async def look(up: Up) -> dict[str, str]:
+    """The problems that the node's own doctor finds, by step."""
+    command = [str(LUNANEXA.with_name("lunanexa-node")), "doctor", "--data-dir", str(up.data_dir), "-o", "json"]
+    done = await trio.run_process(command, capture_stdout=True, check=False)
+    steps = json.loads(done.stdout)["steps"]
+    found = {one["step"]: one["found"] for one in steps if one["verdict"] == "problem"}
+    assert done.returncode == (1 if found else 0)
+    return found
+
+
 async def test_a_restart_keeps_keys_and_books(tmp_path: Path) -> None:
     async with running(tmp_path) as up:
         first = up.ready
@@ -179,7 +190,9 @@ async def test_a_restart_keeps_keys_and_books(tmp_path: Path) -> None:
         assert await trio.to_thread.run_sync(answers, second)
         told = await lunanexa(tmp_path, "status", "-o", "json", "--data-dir", str(up.data_dir))
         assert json.loads(told.stdout)["usage"]["requests"] == 2
+        assert await look(up) == {}, "its controller has another port than at the enrolment"
         await up.stop()
+    assert (await look(up)).keys() == {"controller"}
 
 
 async def test_the_death_of_up_leaves_the_engine_to_the_next_one(tmp_path: Path) -> None:

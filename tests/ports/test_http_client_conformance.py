@@ -77,7 +77,7 @@ async def test_blocked_way_there_delays_a_request_until_it_heals(
     async with trio.open_nursery() as asking:
         asking.start_soon(later)
         await trio.testing.wait_all_tasks_blocked()
-        mock_clock.jump(100)
+        mock_clock.jump(25)
         await trio.testing.wait_all_tasks_blocked()
         assert bodies == []
         network.heal("client", "server")
@@ -113,7 +113,7 @@ async def test_blocked_way_back_holds_the_answer_and_keeps_its_order(
     async with trio.open_nursery() as asking:
         asking.start_soon(later)
         await trio.testing.wait_all_tasks_blocked()
-        mock_clock.jump(60)
+        mock_clock.jump(25)
         await trio.testing.wait_all_tasks_blocked()
         assert bodies == []
         network.heal("server", "client")

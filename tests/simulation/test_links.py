@@ -9,8 +9,8 @@ import trio
 
 from lunanexa_ports.asgi import Receive, Scope, Send
 from lunanexa_ports.http_client import HttpBroken, HttpRequest, HttpUnreachable
+from lunanexa_simulation.giving_up import ACKNOWLEDGED_S, GIVE_UP_S, PROBE_S
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
-from lunanexa_simulation.http_network import GIVE_UP_S, PROBE_S
 from lunanexa_simulation.links import RESEND_OPENING_S, RESEND_S
 from lunanexa_simulation.rng import Streams
 from lunanexa_simulation.run import Run, run_simulated
@@ -219,7 +219,7 @@ async def test_what_a_machine_that_is_gone_still_tries_reaches_nobody(lab: Lab) 
 
     async def power_loss() -> None:
         await trio.sleep(2.5)
-        connections = lab.network._listeners[HOST, 80].all_connections()
+        connections = list(lab.network._listeners[HOST, 80].connections)
         lab.network.silence(HOST)
         lab.network.kill(HOST, 80)
         for connection in connections:
@@ -304,7 +304,7 @@ async def test_a_client_whose_machine_is_gone_is_missed_late(lab: Lab) -> None:
     lab.nursery.start_soon(power_loss)
     assert await until_cut(client) == [0, 1, 2, 2.5]
     await trio.sleep(2 * GIVE_UP_S)
-    assert gone == [3 + GIVE_UP_S]
+    assert gone == [3 + ACKNOWLEDGED_S]
 
 
 # --- WebSockets ---

@@ -12,12 +12,13 @@ import trio
 
 from lunanexa_core.ids import RequestId
 from lunanexa_core.time import Instant
-from lunanexa_ports.asgi import Message, Scope
+from lunanexa_ports.asgi import AsgiApplication, Message, Scope
 from lunanexa_ports.clock import Clock
 from lunanexa_ports.http_client import HttpRequest
 from lunanexa_simulation.client import Client, Ending
 from lunanexa_simulation.controller_host import HOST, PORT
 from lunanexa_simulation.faults import crash_controller
+from lunanexa_simulation.giving_up import GIVE_UP_S
 from lunanexa_simulation.http_client import SimulatedHttpClient
 from lunanexa_simulation.ids import SimulatedIds
 from lunanexa_simulation.rng import Streams
@@ -35,6 +36,7 @@ from lunanexa_simulation.serving.switches import SWITCHES
 from lunanexa_simulation.serving.watch import Watch
 from lunanexa_simulation.sight import Sight
 from lunanexa_simulation.trace import LogBuffer, Trace
+from lunanexa_simulation.upload import WINDOW_BYTES
 from lunanexa_simulation.verdicts import Verdict
 from lunanexa_simulation.websocket_client import StreamCaller
 from lunanexa_simulation.websocket_network import Refused, WebSocketExchange, open_websocket
@@ -44,6 +46,8 @@ from lunanexa_simulation.world_plan import WorldPlan
 FRONT: Final = "front"
 WEB: Final = 80
 BACK_MS: Final = 120_000
+DRAINED_BYTES: Final = 5 * 1024 * 1024
+"""What a controller takes of a body that it has refused, at most, and the limit of this one."""
 
 
 @attrs.frozen
@@ -55,6 +59,7 @@ class Served:
     client: Client
     board: FaultBoard
     said: list[str]
+    app: ServingApp
 
     async def ask(self, method: str, target: str, body: bytes = b"") -> tuple[int, Any]:
         request = HttpRequest(method=method, host=FRONT, port=WEB, target=target, body=body)
@@ -83,11 +88,12 @@ async def served(world: World, replicas: int = 1) -> AsyncIterator[Served]:
         access = Access(base_url="", api_key=world.secrets.api_key, operator_token="")
         console = Console(world, access, board, watch, Feed(world.run.trace))
         ids = SimulatedIds(world.run.streams.stream("front"), world.clock)
-        world.network.listen(FRONT, WEB, ServingApp(world, Front(world), console, ids))
+        app = ServingApp(world, Front(world), console, ids)
+        world.network.listen(FRONT, WEB, app)
         http = SimulatedHttpClient(world.network, "stranger")
         key = world.secrets.api_key
         client = Client(http, host=FRONT, port=WEB, api_key=key, trace=world.run.trace, name="stranger")
-        yield Served(world, http, client, board, said)
+        yield Served(world, http, client, board, said, app)
         nursery.cancel_scope.cancel("the test is over")
 
 
@@ -199,13 +205,120 @@ def test_faults_of_the_way_reach_the_stranger() -> None:
         assert trio.current_time() - began_s >= 0.8
         await served.heal(slow)
         cut = await served.begin(kind="client-cut", way="to-controller")
-        with trio.move_on_after(60) as patience:
-            await served.ask("GET", "/health")
-        assert patience.cancelled_caught, "whoever has a connection waits as long as they like"
+        status, document = await served.ask("GET", "/health")
+        assert (status, document["error"]["code"]) == (502, "controller_unreachable")
         await served.heal(cut)
         assert (await served.ask("GET", "/health"))[0] == 200
 
     serving(body)
+
+
+def test_an_answer_whose_way_stays_cut_is_given_up_at_both_ends() -> None:
+    async def body(served: Served) -> None:
+        world = served.world
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cut_short, served)
+            await world.until("the stream runs", lambda: served.client.begun == 1, within_ms=10_000)
+            began_s = trio.current_time()
+            cut = await served.begin(kind="client-cut", way="to-client")
+        assert trio.current_time() == pytest.approx(began_s + GIVE_UP_S, abs=0.1)
+        await world.until("it is settled", lambda: not world.kernel.state.open, within_ms=1_000)
+        await served.heal(cut)
+        await world.until_told("it answers again", lambda: _answers(served), within_ms=BACK_MS)
+
+    serving(body)
+
+
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_a_body_that_is_too_large_is_refused_by_the_controllers_words(*, in_pieces: bool) -> None:
+    """As soon as that must be so, by a length that is said or by what has come; nobody takes all of it."""
+    body_bytes = 64 * 1024 * 1024
+    length = [] if in_pieces else [(b"content-length", b"%d" % body_bytes)]
+
+    async def ask(app: AsgiApplication, key: bytes) -> tuple[list[Message], int]:
+        told: list[Message] = []
+        taken_bytes, gone = 0, trio.Event()
+
+        async def receive() -> Message:
+            nonlocal taken_bytes
+            await trio.lowlevel.checkpoint()
+            if gone.is_set() or taken_bytes >= body_bytes:
+                await gone.wait()
+                return {"type": "http.disconnect"}
+            taken_bytes += 65_536
+            return {"type": "http.request", "body": b" " * 65_536, "more_body": taken_bytes < body_bytes}
+
+        async def send(message: Message) -> None:
+            await trio.lowlevel.checkpoint()
+            told.append(message)
+            if not message.get("more_body", True):
+                gone.set()
+
+        scope: Scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/embeddings",
+            "raw_path": b"/v1/embeddings",
+            "query_string": b"",
+            "headers": [(b"host", b"x"), (b"authorization", b"Bearer " + key), (b"x-request-id", b"req_7"), *length],
+            "extensions": {},
+        }
+        await app(scope, receive, send)
+        return told, taken_bytes
+
+    async def body(served: Served) -> None:
+        world = served.world
+        listeners = world.network._listeners
+        key = world.secrets.api_key.encode()
+        direct = await ask(listeners[HOST, PORT].app or served.app, key)
+        carried = await ask(served.app, key)
+        assert _said(carried[0]) == _said(direct[0])
+        start, told = _said(carried[0])
+        assert (start["status"], json.loads(told)["error"]["code"]) == (413, "payload_too_large")
+        assert (b"connection", b"close") in start["headers"]
+        assert carried[1] <= DRAINED_BYTES + 2 * WINDOW_BYTES
+
+    serving(body)
+
+
+def test_who_uploads_to_a_controller_that_dies_is_told_so() -> None:
+    async def body(served: Served) -> None:
+        told: list[Message] = []
+        begun, rest = trio.Event(), iter([b" " * 65_536] * 20)
+
+        async def receive() -> Message:
+            begun.set()
+            await trio.sleep(0.01)
+            piece = next(rest, None)
+            return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
+
+        async def send(message: Message) -> None:
+            await trio.lowlevel.checkpoint()
+            told.append(message)
+
+        scope: Scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/v1/chat/completions",
+            "raw_path": b"/v1/chat/completions",
+            "headers": [(b"authorization", b"Bearer " + served.world.secrets.api_key.encode())],
+            "extensions": {},
+        }
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(served.app, scope, receive, send)
+            await begun.wait()
+            crash_controller(served.world)
+        head, document = _said(told)
+        assert (head["status"], json.loads(document)["error"]["code"]) == (502, "controller_broke")
+        assert next(rest, None) is None, "what it says first is taken, so that it sees its answer"
+        await served.world.start_controller()
+
+    serving(body)
+
+
+def _said(told: Sequence[Message]) -> tuple[Message, bytes]:
+    """Head and body, whatever pieces it came in."""
+    return told[0], b"".join(message["body"] for message in told[1:])
 
 
 def test_a_websocket_is_carried_and_refused_by_the_controllers_words() -> None:

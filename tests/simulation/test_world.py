@@ -19,7 +19,7 @@ from lunanexa_simulation.faults import (
     part,
     reboot_node,
 )
-from lunanexa_simulation.http_network import GIVE_UP_S
+from lunanexa_simulation.giving_up import GIVE_UP_S
 from lunanexa_simulation.processes import SimulatedProcesses
 from lunanexa_simulation.run import Run, RunResult, run_simulated
 from lunanexa_simulation.verdicts import Verdict

@@ -43,6 +43,8 @@ def why(error: Exception) -> str:
         cause = cause.exceptions[-1]
     if isinstance(cause, ssl.SSLError) and cause.reason in _NO_TLS:
         return "what listens there speaks no TLS: it is another port"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"what listens there is not trusted: certificate verify failed, {cause.verify_message}"
     # Failed look-ups of names and TLS have numbers and words of their own.
     number = cause.errno if isinstance(cause, OSError) and not isinstance(cause, ssl.SSLError) else None
     return str(cause) if number is None or number <= 0 else os.strerror(number)

@@ -58,9 +58,9 @@ async def open_sqlite_node_store(path: Path, *, busy_ms: int = BUSY_MS) -> Async
 
 
 @asynccontextmanager
-async def read_sqlite_node_store(path: Path) -> AsyncIterator[SqliteNodeStore]:
-    """The same, of an agent that may run meanwhile, for reading: whatever writes raises ``PortUnavailable``."""
-    reader = partial(open_unchanged, path, NODE_STORE_SCHEMA, live=True)
+async def read_sqlite_node_store(path: Path, *, live: bool) -> AsyncIterator[SqliteNodeStore]:
+    """The same for reading: whatever writes raises ``PortUnavailable``. ``live``: an agent runs meanwhile."""
+    reader = partial(open_unchanged, path, NODE_STORE_SCHEMA, live=live)
     async with ConnectionThread("node store", reader) as thread:
         yield SqliteNodeStore(thread)
 

@@ -78,7 +78,7 @@ def open_unchanged(path: Path, schema: Schema, *, live: bool = False) -> sqlite3
     try:
         connection.execute("PRAGMA trusted_schema=OFF")
         if check(connection, schema, path) == 0:
-            raise PortFault(f"the {schema.store} is empty")
+            raise PortFault(f"the file {path} is empty: no {schema.store} was made there")
     except BaseException:
         connection.close()
         raise

@@ -26,12 +26,14 @@ def ask_operator(
     ask: Callable[[AsyncOperator], Awaitable[T]],
     *,
     listed_by: str | None = None,
+    written_as: str | None = None,
 ) -> tuple[T, Target]:
-    """What ``ask`` gets of the operator plane. ``listed_by`` is the command that shows what there is."""
+    """What ``ask`` gets of the operator plane. ``listed_by`` is the command that shows what there is, ``written_as``
+    says where a document that is refused is mended."""
     target = find_target(tools, settings_or_exit(flags, config))
     found = tools.run(partial(use_client, tools, target.operator_settings(), lambda client: ask(client.operator)))
     if isinstance(found, LunaNexaError):
-        fail_with(target, found, token_name=OPERATOR_TOKEN, listed_by=listed_by)
+        fail_with(target, found, token_name=OPERATOR_TOKEN, listed_by=listed_by, written_as=written_as)
     return found, target
 
 

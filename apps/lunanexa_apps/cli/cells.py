@@ -10,6 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from lunanexa_apps.cli.tools import printable
+from lunanexa_core.nodes.policy import OF_SUMS
 
 WIDE: Final = 112
 """From so many columns on a list has all of its own."""
@@ -83,6 +84,17 @@ def cell(value: object) -> Text:
     shown = word(value)
     style = "green" if shown in _GOOD else "red" if shown in _BAD else "yellow" if shown in _WARY else ""
     return Text(shown, style=style)
+
+
+def refusal_line(node: object, what: object, refusal: object) -> Text:
+    """What a node does not run, and why."""
+    return Text(f"{word(node)} does not run {word(what)} ({why_refused(refusal)})", style="yellow")
+
+
+def why_refused(refusal: object) -> str:
+    """A node's word for it, and what the word means where it does not say so itself."""
+    why = word(refusal)
+    return f"{why}: no room by its owner's rule" if why in OF_SUMS else why
 
 
 def date(wall_ms: object) -> Text:

@@ -6,10 +6,10 @@ import click
 
 from lunanexa_apps.cli.asking import ask_operator, print_json
 from lunanexa_apps.cli.complete import complete_deployments
-from lunanexa_apps.cli.deployment_file import read_deployment
+from lunanexa_apps.cli.deployment_file import mend_in, read_deployment
 from lunanexa_apps.cli.options import JSON, complete_place, operator_options
 from lunanexa_apps.cli.target import command_of
-from lunanexa_apps.cli.tools import Tools, fail, wants_color
+from lunanexa_apps.cli.tools import Tools, confirm, fail, wants_color
 from lunanexa_client import AsyncOperator
 from lunanexa_core.ids import is_identifier
 from lunanexa_core.placement.specification import REPLICAS_MAX
@@ -52,7 +52,9 @@ def command() -> None:
 def plan(tools: Tools, /, path: str, config: str | None, output: str, **flags: str | None) -> None:
     """Show what applying a deployment would change, and why which node can't take a replica. It changes nothing."""
     document = read_deployment(path)
-    found, _ = ask_operator(tools, flags, config, lambda operator: operator.plan_deployment(document))
+    found, _ = ask_operator(
+        tools, flags, config, lambda operator: operator.plan_deployment(document), written_as=mend_in(path)
+    )
     if output == JSON:
         print_json(found)
         return
@@ -78,6 +80,7 @@ def apply(
         config,
         lambda operator: operator.apply_deployment(name, document, generation=generation),
         listed_by=_LIST,
+        written_as=mend_in(path),
     )
     if output == JSON:
         print_json(found)
@@ -155,7 +158,7 @@ def delete(tools: Tools, /, name: str, yes: bool, config: str | None, output: st
     if not yes:
         if output == JSON:
             fail("nobody was asked whether to delete it", hint="repeat it with --yes")
-        click.confirm(f"Delete {name}?", abort=True, err=True)
+        confirm(f"Delete {name}?")
     found, _ = ask_operator(tools, flags, config, lambda operator: operator.remove_deployment(name), listed_by=_LIST)
     if output == JSON:
         print_json(found)

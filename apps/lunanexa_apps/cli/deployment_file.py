@@ -11,7 +11,7 @@ from lunanexa_core.ids import is_identifier
 
 BYTES_MAX: Final = 1 << 20
 STDIN: Final = "-"
-_HINT: Final = "docs/operations/nodes.md has an example"
+EXAMPLE: Final = "docs/operations/nodes.md has an example"
 
 
 def read_deployment(path: str) -> dict[str, Any]:
@@ -33,6 +33,12 @@ def read_deployment(path: str) -> dict[str, Any]:
     return document
 
 
+def mend_in(path: str) -> str:
+    """What comes next where the controller refuses what is in it."""
+    place = "what was piped in" if path == STDIN else path
+    return f"mend {place}, and repeat the command; {EXAMPLE}"
+
+
 def _text(path: str) -> str:
     try:
         if path == STDIN:
@@ -51,4 +57,4 @@ def _text(path: str) -> str:
 
 
 def _fail(message: str) -> NoReturn:
-    fail(message, hint=_HINT, exit_code=EXIT_CONFIG)
+    fail(message, hint=EXAMPLE, exit_code=EXIT_CONFIG)

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lunanexa_apps.cli.asking import entries
-from lunanexa_apps.cli.cells import cell, duration, table, word
+from lunanexa_apps.cli.cells import cell, duration, refusal_line, table, word
 from lunanexa_client import Document
 
 _ACTIONS: Final = {"place": "green", "restart": "yellow", "remove": "red"}
@@ -103,7 +103,7 @@ def _declined(status: Document) -> list[RenderableType]:
     """The nodes whose owners don't let it run there, each on a line."""
     declined = status.get("declined")
     return [
-        Text(f"{word(node)} does not run {word(status.get('deployment'))} ({word(refusal)})", style="yellow")
+        refusal_line(node, status.get("deployment"), refusal)
         for node, refusal in (declined.items() if isinstance(declined, dict) else ())
     ]
 

@@ -95,7 +95,7 @@ def show(tools: Tools, /, sequence: int, offline: bool, config: str | None, outp
     """Show one row, all of it."""
     row = use_source(tools, flags, config, partial(_row, sequence), offline=offline)
     if row is None:
-        fail(f"there is no row {sequence}", hint="see the newest: lunanexa journal tail")
+        fail(f"there is no row {sequence}", hint="see the newest, with the same options: lunanexa journal tail")
     if output == JSON:
         print_json(row_document(row))
     else:

@@ -1,10 +1,7 @@
 """Composition root of the ``lunanexa`` program. Commands and adapters are imported when they are needed:
 ``lunanexa --help`` starts without a loop, a library for tables or a socket."""
 
-import errno
 import importlib
-import io
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -23,9 +20,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_EXIT_IO: Final = 74
-"""sysexits' EX_IOERR."""
 COMMANDS: Final = {
     "up": ("lunanexa_apps.cli.up", "Serve a model on this machine: controller, node agent and engine."),
     "status": ("lunanexa_apps.cli.status", "Show nodes, deployments, queues, usage and the last requests."),
@@ -180,8 +174,9 @@ def program() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # A terminal that knows few characters gets those, and no traceback.
+    from lunanexa_apps.cli.tools import fail_unwritten, forgive_output
+
+    forgive_output()
     try:
         program(prog_name="lunanexa", standalone_mode=False)
     except click.ClickException as error:
@@ -190,13 +185,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         raise SystemExit(130) from None
     except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        from lunanexa_apps.cli.tools import fail
-
-        sys.stdout = io.StringIO()  # What is held back would fail again at the end.
-        told = f"the output can't be written ({error.strerror})"
-        fail(told, hint="free space where it goes, and repeat the command", exit_code=_EXIT_IO)
+        fail_unwritten(error)
 
 
 if __name__ == "__main__":

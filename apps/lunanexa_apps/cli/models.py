@@ -6,6 +6,7 @@ from rich.text import Text
 
 from lunanexa_apps.cli.asking import ask_models, print_json
 from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options
+from lunanexa_apps.cli.target import command_of
 from lunanexa_apps.cli.tools import Tools
 
 
@@ -27,7 +28,8 @@ def command(tools: Tools, /, config: str | None, output: str, **flags: str | Non
     from lunanexa_apps.cli.pages import page_console
 
     if not models:
-        page_console().print(Text(f"no model can be called now at {target.url}; lunanexa status says why", "yellow"))
+        why = command_of(target, "status")
+        page_console().print(Text(f"no model can be called now at {target.url}; {why} says why", "yellow"))
         return
     page = table("MODEL", "STATE", "CONTEXT", "DIALECTS")
     for model in models:

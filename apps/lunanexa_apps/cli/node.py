@@ -11,7 +11,7 @@ from lunanexa_apps.cli.node_options import known_name, why
 from lunanexa_apps.cli.node_trust import address, revoke, token
 from lunanexa_apps.cli.options import JSON, operator_options
 from lunanexa_apps.cli.target import command_of
-from lunanexa_apps.cli.tools import Tools, fail, write_note
+from lunanexa_apps.cli.tools import Tools, confirm, fail, write_note
 from lunanexa_client import AsyncOperator
 
 _LIST: Final = "node list"
@@ -170,7 +170,7 @@ def retire(
     if not yes:
         if output == JSON:
             fail("a node that is retired must be enrolled anew", hint="repeat it with --yes")
-        click.confirm(f"Retire {name}? Once it is empty it comes back with a new token only.", abort=True, err=True)
+        confirm(f"Retire {name}? Once it is empty it comes back with a new token only.")
     empty_node(
         tools,
         flags,

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lunanexa_apps.cli.asking import entries
-from lunanexa_apps.cli.cells import WIDE, cell, cut_columns, date, duration, table, word
+from lunanexa_apps.cli.cells import WIDE, cell, cut_columns, date, duration, table, why_refused, word
 from lunanexa_client import Document
 from lunanexa_core.southbound.skew import is_far_off
 
@@ -77,7 +77,7 @@ def node_page(node: Document) -> Group:
 
 
 def _refused(one: dict[str, Any]) -> Text:
-    return Text(f"{word(one.get('assignment'))} ({word(one.get('refusal'))})", style="yellow")
+    return Text(f"{word(one.get('assignment'))} ({why_refused(one.get('refusal'))})", style="yellow")
 
 
 def _replicas(replicas: list[dict[str, Any]]) -> Table:

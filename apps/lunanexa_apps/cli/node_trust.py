@@ -12,7 +12,7 @@ from lunanexa_apps.cli.cells import duration, word
 from lunanexa_apps.cli.node_options import known_name, new_name, why
 from lunanexa_apps.cli.options import JSON, operator_options
 from lunanexa_apps.cli.target import command_of
-from lunanexa_apps.cli.tools import Tools, fail, write_note
+from lunanexa_apps.cli.tools import Tools, confirm, fail, write_note
 from lunanexa_client import Document
 from lunanexa_ports.errors import PortError
 
@@ -82,7 +82,7 @@ def revoke(
         if output == JSON:
             fail("a node that is revoked must be enrolled anew", hint="repeat it with --yes")
         question = f"Revoke {name}? It gets no request any more, at once, and comes back with a new token only."
-        click.confirm(question, abort=True, err=True)
+        confirm(question)
     found, target = ask_operator(
         tools, flags, config, lambda operator: operator.revoke_node(name, reason=reason), listed_by=_LIST
     )

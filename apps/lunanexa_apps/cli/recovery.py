@@ -8,7 +8,7 @@ import click
 from lunanexa_apps.cli.asking import ask_operator, entries, print_json
 from lunanexa_apps.cli.options import JSON, config_option, output_option, setting_options
 from lunanexa_apps.cli.recovery_page import recovery_page
-from lunanexa_apps.cli.tools import Tools, fail
+from lunanexa_apps.cli.tools import Tools, confirm, fail
 from lunanexa_client import AsyncOperator, Document
 
 _NOTHING: Final = "nothing is being recovered"
@@ -53,7 +53,7 @@ def rebase(tools: Tools, /, yes: bool, config: str | None, output: str, **flags:
     if not yes:
         if output == JSON:
             fail("the plan was not looked at", hint="see `lunanexa recovery plan`, then repeat with --yes")
-        click.confirm("Go?", abort=True, err=True)
+        confirm("Go?")
     answer, _ = ask_operator(tools, flags, config, lambda operator: operator.rebase(digest))
     if output == JSON:
         print_json(answer)

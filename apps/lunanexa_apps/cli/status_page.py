@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lunanexa_apps.cli.asking import entries
-from lunanexa_apps.cli.cells import cell, duration, table, word
+from lunanexa_apps.cli.cells import cell, duration, refusal_line, table, word
 from lunanexa_apps.cli.recovery_page import reason_line
 from lunanexa_apps.cli.request_pages import EndedTable
 from lunanexa_apps.cli.tools import printable
@@ -126,10 +126,7 @@ def _engine_memory(mib: object) -> Text:
 def _refused(nodes: list[dict[str, Any]]) -> list[RenderableType]:
     """What nodes don't follow of what they shall run."""
     lines: list[RenderableType] = [
-        Text(
-            f"{word(node.get('node'))} does not run {word(one.get('assignment'))} ({word(one.get('refusal'))})",
-            style="yellow",
-        )
+        refusal_line(node.get("node"), one.get("assignment"), one.get("refusal"))
         for node in nodes
         for one in entries(node, "refused")
     ]

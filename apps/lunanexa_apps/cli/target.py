@@ -8,7 +8,7 @@ import attrs
 
 from lunanexa_apps.call_errors import exit_code_of, unanswered, words_of
 from lunanexa_apps.cli.tools import EXIT_CONFIG, EXIT_UNAVAILABLE, Tools, fail
-from lunanexa_apps.installation import read_address, read_installation
+from lunanexa_apps.installation import NODE_IDENTITY, read_address, read_installation
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_apps.settings import Loaded, SourceKind, variable_of
 from lunanexa_apps.up.configuration import CommandSettings
@@ -17,9 +17,11 @@ from lunanexa_client.address import Address
 from lunanexa_core.drivers.specification import parse_engine_url
 from lunanexa_core.outcomes import Outcome
 from lunanexa_ports.errors import PortError
-from lunanexa_ports.http_client import HttpUnreachable
+from lunanexa_ports.http_client import HttpBroken, HttpUnreachable
 
 OPERATOR_DEADLINE_MS: Final = 15_000
+EXIT_USAGE: Final = 2
+"""Click's own, for a command line that can't be used."""
 _URL: Final = variable_of("url")
 _TOKEN: Final = variable_of("token")
 
@@ -60,9 +62,11 @@ class Target:
 
 def find_target(tools: Tools, loaded: Loaded[CommandSettings]) -> Target:
     """A ``--data-dir`` that was given counts most, then the URL, then the default data directory. Ends the
-    program when there is none of them."""
-    settings = loaded.settings
-    if settings.url is None or loaded.sources["data_dir"].kind is SourceKind.FLAG:
+    program when there is none of them, or two were named side by side."""
+    settings, by_place = loaded.settings, loaded.sources["data_dir"].kind is SourceKind.FLAG
+    if by_place and loaded.sources["url"].kind is SourceKind.FLAG:
+        fail("--data-dir and --url each name a controller", hint="leave one of them out", exit_code=EXIT_USAGE)
+    if settings.url is None or by_place:
         return _own(tools, settings)
     address = parse_engine_url(settings.url)
     if address is None:
@@ -84,12 +88,15 @@ def _own(tools: Tools, settings: CommandSettings) -> Target:
     files = tools.make_files(settings.data_dir)
     try:
         installation, address = read_installation(files), read_address(files) or settings.listen
+        of_node = files.read(NODE_IDENTITY) is not None
     except PortError as error:
         fail(str(error), hint="mend that, or name another place: --data-dir DIR", exit_code=EXIT_CONFIG)
     if installation is None:
+        begin = f"ask that node: lunanexa-node doctor --data-dir {shlex.quote(settings.data_dir)}"
         fail(
-            f"no installation in {settings.data_dir}",
-            hint="start one: lunanexa up; or name another: --data-dir DIR, or LUNANEXA_URL and LUNANEXA_TOKEN",
+            f"no installation in {settings.data_dir}{', only a node' if of_node else ''}",
+            hint=f"{begin if of_node else 'start one: lunanexa up'}; or name another: --data-dir DIR, or {_URL} and"
+            f" {_TOKEN}",
             exit_code=EXIT_UNAVAILABLE,
         )
     return Target(
@@ -101,15 +108,24 @@ def _own(tools: Tools, settings: CommandSettings) -> Target:
     )
 
 
-def fail_with(target: Target, error: LunaNexaError, *, token_name: str, listed_by: str | None = None) -> NoReturn:
+def fail_with(
+    target: Target,
+    error: LunaNexaError,
+    *,
+    token_name: str,
+    listed_by: str | None = None,
+    written_as: str | None = None,
+) -> NoReturn:
     """Ends the program with the controller's own message and what helps. ``listed_by`` is the command that shows the
-    things of which this one is not there."""
+    things of which this one is not there, ``written_as`` says where a document that is refused is mended."""
     # A controller gives each of its answers an identifier.
     if unanswered(error) or (error.status is not None and error.request_id is None):
         fail_unanswered(target, error)
     advice = _advice(target, error.code, token_name)
     if error.outcome is Outcome.NOT_FOUND and listed_by is not None:
         advice = f"see what there is: {command_of(target, listed_by)}"
+    if error.outcome is Outcome.INVALID_REQUEST and written_as is not None:
+        advice = written_as
     if advice is None and error.retry_after_s is not None:
         advice = f"try again in {math.ceil(error.retry_after_s)} s"
     fail(words_of(error), hint=advice, exit_code=exit_code_of(error))
@@ -117,13 +133,15 @@ def fail_with(target: Target, error: LunaNexaError, *, token_name: str, listed_b
 
 def fail_unanswered(target: Target, error: Exception) -> NoReturn:
     """Ends the program: nothing usable answers."""
-    start = f"start it: {command_of(target, 'up')}; in a fleet: lunanexa-controller"
+    start = f"start it: {command_of(target, 'up')}; in a fleet: lunanexa-controller{_where(target)}"
     hint = f"check {target.url_from}" if target.data_dir is None else start
     message = f"{target.url}: {error}"
     if isinstance(error, ProtocolError) or (isinstance(error, LunaNexaError) and error.status is not None):
         message = f"{target.url}: what answers is not a controller's ({error})"
     elif isinstance(error.__cause__, HttpUnreachable):
         message = f"no controller answers at {target.url}"
+    elif isinstance(error.__cause__, HttpBroken) and not error.__cause__.head_seen:
+        message = f"{target.url}: what listens there gave no HTTP answer; nodes' listeners are for nodes alone"
     fail(message, hint=hint, exit_code=EXIT_UNAVAILABLE)
 
 
@@ -150,5 +168,8 @@ def _advice(target: Target, code: str, token_name: str) -> str | None:
 
 def command_of(target: Target, name: str) -> str:
     """To be pasted; a controller that was found by its URL is found again the same way."""
-    where = "" if target.data_dir is None else f" --data-dir {shlex.quote(target.data_dir)}"
-    return f"lunanexa {name}{where}"
+    return f"lunanexa {name}{_where(target)}"
+
+
+def _where(target: Target) -> str:
+    return "" if target.data_dir is None else f" --data-dir {shlex.quote(target.data_dir)}"

@@ -1,10 +1,13 @@
 """What commands get from the composition root, and how they end: exit status, one message, one next step."""
 
+import errno
+import io
 import os
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeVar
+from typing import Final, NoReturn, Protocol, TypeVar
 
 import attrs
 import click
@@ -26,6 +29,9 @@ EXIT_CONFIG = 78
 """sysexits' EX_CONFIG: the settings can't be used."""
 EXIT_HELD = 75
 """sysexits' EX_TEMPFAIL: somebody else runs it now."""
+_EXIT_IO: Final = 74
+"""sysexits' EX_IOERR."""
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Run(Protocol):
@@ -80,6 +86,35 @@ def demand_file(path: str, what: str, *, hint: str) -> None:
         problem = f"{path} can't be looked at ({error.strerror})"
         fail(problem, hint="run this as the user of the controller, or name another place", exit_code=EXIT_UNAVAILABLE)
     fail(f"there is no {what} at {path}", hint=hint, exit_code=EXIT_UNAVAILABLE)
+
+
+def confirm(question: str) -> None:
+    """Ends the program, and nothing was changed, unless a person says yes."""
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)  # The question's line has no end.
+        fail("nobody answers, and nothing was changed", hint="to go on without the question, repeat it with --yes")
+    if not agreed:
+        write_note("nothing was changed")
+        raise click.Abort
+
+
+def forgive_output() -> None:
+    """A terminal that knows few characters gets those, and no traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def fail_unwritten(error: OSError) -> NoReturn:
+    """Ends the program where there is no room for its output; raises what else ``error`` is."""
+    if error.errno not in _FULL:
+        raise error
+    sys.stdout = io.StringIO()  # What is held back would fail again at the end.
+    told = f"the output can't be written ({error.strerror})"
+    fail(told, hint="free space where it goes, and repeat the command", exit_code=_EXIT_IO)
 
 
 def write_failure(message: str, *, hint: str | None = None, details: tuple[str, ...] = ()) -> None:

@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "lunanexa-controller", description="The LunaNexa controller on one data directory."
     )
-    parser.add_argument("--data-dir", type=Path, required=True, metavar="DIR", help="where its state lies")
+    parser.add_argument("--data-dir", type=_folder, required=True, metavar="DIR", help="where its state lies")
     parser.add_argument(
         "--store",
         type=_store,
@@ -202,6 +202,13 @@ def _add_ledger_options(parser: argparse.ArgumentParser, defaults: Policy) -> No
         default="on",
         help="whether what leaves the ledger is kept in files of the data directory",
     )
+
+
+def _folder(text: str) -> Path:
+    """An unset variable of a script must not mean the directory where it happens to run."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty: name the directory")
+    return Path(text)
 
 
 def _store(text: str) -> StoreUrl:

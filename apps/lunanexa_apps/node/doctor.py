@@ -1,7 +1,9 @@
 """Each thing that a node needs, looked at once: what is found, and why it is not well where it isn't."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 import attrs
 import trio
@@ -13,6 +15,7 @@ from lunanexa_apps.node.folder import NodeFolder
 from lunanexa_apps.node.identity import NodeIdentity, read_identity
 from lunanexa_apps.node.plan import AgentPlan, Misfit, Told, plan_agent
 from lunanexa_apps.node.settings import NodeSettings
+from lunanexa_apps.node.started import Started, as_it_was_told, read_start
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_core.identity.certificate import PeerCertificate
@@ -24,6 +27,12 @@ from lunanexa_ports.http_client import HttpClient
 from lunanexa_ports.memory import Memory
 from lunanexa_ports.signing import Signer
 
+ENROLMENT: Final = "enrolment"
+"""The step that tells whose the node is, where it follows controllers."""
+UNREADABLE: Final = (
+    "mend what it names; else put it back from a backup, or move it away and enrol this node anew with a token"
+    " (lunanexa node token NAME --again --out FILE)"
+)
 LEAST_FREE_MIB = 1_024
 _ASK_S = 20.0
 _NEVER = (999_999_999, 0)
@@ -50,17 +59,18 @@ async def examine(folder: NodeFolder, told: Told, with_: Instruments, version: s
         if gap is not None:
             return [_clock(None, with_.clock), *machine, gap.describe()]
         identity, way = None if folder.store is None else await read_identity(folder.store), folder.way()
+        started = None if folder.store is None else await read_start(folder.store, folder.holder)
     except PortError as error:
-        return [_clock(None, with_.clock), *machine, problem("enrolment", str(error), "see what it names")]
+        return [_clock(None, with_.clock), *machine, problem(ENROLMENT, str(error), UNREADABLE)]
     findings = [_clock(way.credentials.certificate, with_.clock), *machine]
     findings += _identity(way.credentials, identity, with_.clock)
     if identity is None:
         return findings
-    plan = plan_agent(told, identity, with_.address_towards)
+    plan = plan_agent(as_it_was_told(told, started), identity, with_.address_towards)
     if isinstance(plan, Misfit):
         return [*findings, problem(plan.field, plan.problem, plan.fix)]
-    findings.append(_listener(plan, folder, with_.why_not_listen))
-    findings += await _controllers(plan, identity, way.control, with_.signer, version)
+    findings.append(_listener(plan, folder, started, with_.why_not_listen))
+    findings += await _controllers(plan, identity, way.control, with_, _controller_fix(folder), version)
     return [*findings, _lease(folder, plan)]
 
 
@@ -96,10 +106,13 @@ def _disk(folder: NodeFolder) -> Finding:
 
 def _identity(credentials: Credentials, identity: NodeIdentity | None, clock: Clock) -> list[Finding]:
     if identity is None:
-        fix = "have a token minted (lunanexa node token NAME --out FILE), then lunanexa-node enroll"
-        return [problem("enrolment", "this node is not enrolled", fix)]
+        fix = (
+            "have a token minted (lunanexa node token NAME --out FILE), then lunanexa-node enroll; or name the"
+            " directory of a node that is enrolled: --data-dir DIR"
+        )
+        return [problem(ENROLMENT, "this node is not enrolled", fix)]
     certificate, trusted = credentials.certificate, credentials.trusted
-    findings = [Finding(step="enrolment", found=f"node {identity.node} of cluster {identity.cluster}")]
+    findings = [Finding(step=ENROLMENT, found=f"node {identity.node} of cluster {identity.cluster}")]
     if trusted:
         stage = f"trust set {identity.trust.version}, {identity.trust.stage.value}"
         findings.append(Finding(step="authority", found=f"{', '.join(trusted)} ({stage})"))
@@ -115,44 +128,74 @@ def _identity(credentials: Credentials, identity: NodeIdentity | None, clock: Cl
     return [*findings, Finding(step="certificate", found=until)]
 
 
-def _listener(plan: AgentPlan, folder: NodeFolder, why_not_listen: Callable[[HostPort], str | None]) -> Finding:
+def _listener(
+    plan: AgentPlan, folder: NodeFolder, started: Started | None, why_not_listen: Callable[[HostPort], str | None]
+) -> Finding:
+    if folder.runs and started is not None and started.data_listen != plan.listen_word:
+        told = f"listen at {started.data_listen}" if started.data_listen else "have none"
+        fix = "leave --data-listen out, or start the agent anew with it"
+        return problem(
+            "data listener",
+            f"the agent that runs was told to {told}, and not {plan.listen_word or 'to have none'}",
+            fix,
+        )
     if plan.data_listen is None:
         return note("data listener", "none: engines are reached on this machine only")
     reason, place = why_not_listen(plan.data_listen), f"{plan.data_listen}, reached at {plan.data_address}"
     if folder.runs:
-        if reason is None:
-            fix = "see the agent's log: it runs, and does not listen"
-            return problem("data listener", f"nobody listens at {place}", fix)
-        return Finding(step="data listener", found=f"{place}: taken, as it must be while the agent runs")
+        return _open_listener(place, began=started is not None, free=reason is None)
     if reason is not None:
         return problem("data listener", f"{place}: {reason}", "name another with --data-listen HOST:PORT")
     return Finding(step="data listener", found=f"{place}: free")
 
 
+def _open_listener(place: str, *, began: bool, free: bool) -> Finding:
+    """Of a directory that somebody runs on; ``began``: an agent, which serves."""
+    if not free:
+        return Finding(step="data listener", found=f"{place}: taken, as it must be while the agent runs")
+    if not began:
+        fix = "ask again in a moment: an agent that starts listens soon; enroll and run --once never do"
+        return note("data listener", f"nobody listens at {place}", fix)
+    return problem("data listener", f"nobody listens at {place}", "see the agent's log: it runs, and does not listen")
+
+
+def _controller_fix(folder: NodeFolder) -> str:
+    """What mends a controller that can't be reached."""
+    if not folder.of_up:
+        return "see that a controller of its cluster runs with --node-listen there, and that no firewall is between"
+    place = shlex.quote(folder.place)
+    if not folder.runs:
+        return f"start both, this node and its controller: lunanexa up --data-dir {place}"
+    return f"lunanexa status --data-dir {place} tells of the controller that lunanexa up runs beside this node"
+
+
 async def _controllers(
-    plan: AgentPlan, identity: NodeIdentity, control: HttpClient, signer: Signer | None, version: str
+    plan: AgentPlan, identity: NodeIdentity, control: HttpClient, with_: Instruments, fix: str, version: str
 ) -> list[Finding]:
+    """``fix``: what mends one that can't be reached."""
+    signer = with_.signer
     if signer is None:
-        fix = "copy it back from a backup, or enrol this node anew with a token"
-        return [problem("signing key", "there is no secrets/node.key", fix)]
+        anew = "copy it back from a backup, or enrol this node anew with a token"
+        return [problem("signing key", "there is no secrets/node.key", anew)]
     findings = []
     for address in plan.controllers:
         settings = NodeSettings(node=identity.node, version=version, controllers=(address,), working_directory="/")
         channel = ControlChannel(control, signer, settings, told_only=True)
         channel.cluster = identity.cluster
-        findings.append(await _ask(channel, controller_url(address), identity))
+        findings.append(await _ask(channel, controller_url(address), identity, fix))
     return findings
 
 
-async def _ask(channel: ControlChannel, url: str, identity: NodeIdentity) -> Finding:
+async def _ask(channel: ControlChannel, url: str, identity: NodeIdentity, fix: str) -> Finding:
     """With the node's certificate, so that connection, both certificates and the answer are proven at once."""
     answer = None
     try:
         with trio.fail_after(_ASK_S):
             answer = await channel.desired(_NEVER, wait_ms=0)
     except PortError as error:
-        fix = "see that the controller runs with --node-listen there, and that no firewall is between"
-        return problem("controller", f"{url}: {error}", fix)
+        # The client names the place too.
+        said = str(error).removeprefix(f"{url.removeprefix('https://')}: ")
+        return problem("controller", f"{url}: {said}", fix)
     except trio.TooSlowError:
         return problem("controller", f"{url}: no answer within {_ASK_S:.0f} s", "see whether the controller is well")
     if not isinstance(answer, ControlRefusal):
@@ -160,8 +203,11 @@ async def _ask(channel: ControlChannel, url: str, identity: NodeIdentity) -> Fin
     if answer.status == 503:
         return note("controller", f"{url}: TLS is mutual; it does not lead or serve now ({answer.code})")
     if answer.stranger:
-        fix = f"lunanexa node show {identity.node} tells why; it may need a new token"
-        return problem("controller", f"{url} does not take this node for its own: {answer}", fix)
+        anew = (
+            f"lunanexa node show {identity.node} tells why; what lets it in again is a token (lunanexa node token"
+            f" {identity.node} --again --out FILE), then lunanexa-node enroll"
+        )
+        return problem("controller", f"{url} does not take this node for its own: {answer}", anew)
     return problem("controller", f"{url}: {answer}", "see the controller's log")
 
 

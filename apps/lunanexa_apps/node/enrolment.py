@@ -152,7 +152,10 @@ class Enroller:
             fix = f"repeat the same command in {-(-again_ms // 1_000)} s: the token is good still"
             return NotEnrolled(f"the controller says to wait: {answer}", fix, again_ms)
         if isinstance(answer, ControlRefusal):
-            fix = f"have a new token minted: lunanexa node token {token.node}; --again if the node is enrolled already"
+            fix = (
+                f"have a new token minted: lunanexa node token {token.node}; --again if the node is enrolled already."
+                " Of several only the last one is good"
+            )
             return NotEnrolled(f"the controller refuses the token: {answer}", fix)
         if answer.cluster != shown.cluster or token.authority not in [
             one.fingerprint for one in answer.trust.authorities

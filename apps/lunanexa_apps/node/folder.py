@@ -29,6 +29,8 @@ class NodeFolder:
     """By what lies there; an air-gapped node has none. Raises as credentials do."""
     holder: str | None
     """What the agent that runs on it says of itself."""
+    of_up: bool = False
+    """Whether ``lunanexa up`` runs, or has run, controller and agent of this directory."""
     open_to_others: Sequence[str] = ()
     """Files and folders of secrets that others than their owner may read."""
     free_mib: int | None = None
@@ -44,6 +46,6 @@ class NodeFolder:
             names = " ".join(self.open_to_others)
             return problem("data directory", f"others may read {names}", f"run `chmod -R go= {self.place}`")
         if self.store is None:
-            return note("data directory", f"{self.place}: nothing is there yet")
+            return note("data directory", f"{self.place}: nothing of a node is there yet")
         holder = "no agent runs on it" if self.holder is None else f"{self.holder} runs on it"
         return Finding(step="data directory", found=f"{self.place}: {holder}")

@@ -43,8 +43,9 @@ from lunanexa_adapters.sqlite.node_store import open_sqlite_node_store, read_sql
 from lunanexa_adapters.system.clock import SystemClock
 from lunanexa_adapters.system.ids import SystemIds
 from lunanexa_adapters.system.memory import SystemMemory
+from lunanexa_apps.cli.tools import fail_unwritten, forgive_output
 from lunanexa_apps.daemon import MISCONFIGURED, follow_supervisor, leaves, refuse_held, start_logging
-from lunanexa_apps.installation import NODE_ADOPTED_KEYS, NODE_LOCK, read_adopted_keys
+from lunanexa_apps.installation import NODE_ADOPTED_KEYS, NODE_LOCK, UP_LOCK, read_adopted_keys
 from lunanexa_apps.node.air_gap.identity import read_air_gapped, refuse_air_gapped, refuse_enrolled
 from lunanexa_apps.node.air_gap.places import PlaceTools
 from lunanexa_apps.node.air_gap.service import run_air_gapped_agent
@@ -60,6 +61,7 @@ from lunanexa_apps.node.plan import AgentPlan, Misfit, plan_agent
 from lunanexa_apps.node.policy_file import DEFAULT_PLACE, OwnersPolicy, parse_policy
 from lunanexa_apps.node.service import NodeAgent, run_node_agent
 from lunanexa_apps.node.settings import LocalPorts, NodePorts, NodeSettings, Shutdown
+from lunanexa_apps.node.started import note_start
 from lunanexa_apps.node.token_file import TokenFile
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_core.drivers.specification import EngineAddress
@@ -107,7 +109,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         places=_places(),
         start_logging=lambda log_format, verbose: start_logging(log_format, verbose=verbose),
     )
-    program.main(arguments if arguments is None else list(arguments), "lunanexa-node", obj=tools)
+    forgive_output()
+    try:
+        program.main(arguments if arguments is None else list(arguments), "lunanexa-node", obj=tools)
+    except OSError as error:
+        fail_unwritten(error)
     raise AssertionError("a click program ends itself")
 
 
@@ -163,6 +169,7 @@ async def _follow_controllers(
 
     # Before the agent: one that can't be reached where it should be must not say that it serves.
     listeners = await _open_door(plan)
+    await note_start(world.ports.store, holder_of(Path(order.data_dir) / NODE_LOCK), plan)
     agent = await nursery.start(live)
     if listeners:
         nursery.start_soon(serve_data_door, listeners, agent.door, credentials)
@@ -279,7 +286,7 @@ async def _open_local(data_dir: str) -> AsyncIterator[LocalPorts]:
 
 @asynccontextmanager
 async def _look(data_dir: str) -> AsyncIterator[tuple[NodeFolder, Instruments]]:
-    place = Path(data_dir)
+    place = _place(data_dir)
     folder, clock = place / "node", SystemClock()
     key = folder / "secrets" / "node.key"
     async with AsyncExitStack() as stack:
@@ -290,12 +297,15 @@ async def _look(data_dir: str) -> AsyncIterator[tuple[NodeFolder, Instruments]]:
             stack.push_async_callback(control.aclose)
             return Way(credentials, control)
 
-        kept, signs = is_there(folder / _STORE), is_there(key)
+        kept, signs, holder = is_there(folder / _STORE), is_there(key), holder_of(place / NODE_LOCK)
+        # Beside nobody it is read as what does not change, so that not even SQLite's own files are made.
+        reader = read_sqlite_node_store(folder / _STORE, live=holder is not None)
         seen = NodeFolder(
             place=str(place),
-            store=await stack.enter_async_context(read_sqlite_node_store(folder / _STORE)) if kept else None,
+            store=await stack.enter_async_context(reader) if kept else None,
             way=way,
-            holder=holder_of(place / NODE_LOCK),
+            holder=holder,
+            of_up=is_there(place / UP_LOCK),
             open_to_others=_open_to_others(folder),
             free_mib=_free_mib(place),
         )
@@ -312,7 +322,18 @@ async def _look(data_dir: str) -> AsyncIterator[tuple[NodeFolder, Instruments]]:
 
 def _lock(data_dir: str) -> LockOutcome:
     holder = describe_holder("lunanexa-node", SystemClock().now().wall_ms)
-    return LocalPrivateFiles(Path(data_dir)).lock(NODE_LOCK, holder)
+    return LocalPrivateFiles(_place(data_dir)).lock(NODE_LOCK, holder)
+
+
+def _place(data_dir: str) -> Path:
+    """Where a node's state lies, or may come to lie. Raises ``PortFault`` for what can't be that."""
+    place = Path(data_dir)
+    if is_there(place) and not place.is_dir():
+        raise PortFault(f"{place} is no directory: name the one where the node's state lies, --data-dir DIR")
+    if is_there(place / _STORE):
+        above = place.absolute().parent
+        raise PortFault(f"{place} is the node's folder in its data directory: name that one, --data-dir {above}")
+    return place
 
 
 def _token_file(path: str) -> TokenFile:

@@ -40,6 +40,11 @@ class AgentPlan:
     data_listen: HostPort | None
     """``None``: it has none."""
 
+    @property
+    def listen_word(self) -> str | None:
+        """The same, as it is written."""
+        return None if self.data_listen is None else str(self.data_listen)
+
 
 @attrs.frozen(kw_only=True)
 class Misfit:

@@ -5,7 +5,7 @@ from lunanexa_core.admission.queue import Waiter
 from lunanexa_core.admission.wait import measured
 from lunanexa_core.binding import Ended
 from lunanexa_core.commands import Command
-from lunanexa_core.events import DeploymentApplied, Event, WorkloadSettled
+from lunanexa_core.events import DeploymentApplied, DeploymentRemoved, Event, ReplicasGone, WorkloadSettled
 from lunanexa_core.ids import NodeId
 from lunanexa_core.kernel.decide import Decision
 from lunanexa_core.nodes.budget import whole
@@ -26,7 +26,7 @@ def absorb(
 ) -> None:
     """Changes ``observed`` by one decided command; ``state`` holds its events already."""
     for event in decision.events:
-        _forget_settled(observed, event, now)
+        _forget_ended(observed, event, now)
     if isinstance(decision.answer, Refusal | Ended):
         if isinstance(command, commands.ReportHeartbeat) and decision.answer == DOCUMENT_WANTED:
             observed.claiming.add(command.heartbeat.node)
@@ -53,7 +53,10 @@ def absorb(
             pass
 
 
-def _forget_settled(observed: Observed, event: Event, now: Instant) -> None:
+def _forget_ended(observed: Observed, event: Event, now: Instant) -> None:
+    if isinstance(event, DeploymentRemoved):
+        # Another of this name counts its generations from the beginning.
+        observed.declined = frozenset(one for one in observed.declined if one.deployment != event.deployment)
     if isinstance(event, WorkloadSettled):
         held = observed.held.get(event.receipt.workload)
         if held is not None:
@@ -124,7 +127,7 @@ def _hear(
         leased=_leased(observed.nodes.get(heartbeat.node), policy, heartbeat, now),
         withheld=decision.withheld,
     )
-    note_declined(state, observed, heartbeat)
+    note_declined(state, observed, heartbeat, gone=any(isinstance(one, ReplicasGone) for one in decision.events))
     for report in reports_that_count(state, heartbeat):
         observed.replicas[report.assignment] = report
         observed.read_mono_ms[report.assignment] = now.mono_ms - report.readings.age_ms

@@ -33,6 +33,10 @@ class PolicyRefusal(enum.Enum):
     MEMORY = "policy_memory"
 
 
+OF_SUMS: Final = frozenset((PolicyRefusal.REPLICAS.value, PolicyRefusal.MEMORY.value))
+"""The words for what is too much beside what is there; the others hold whatever else runs."""
+
+
 @attrs.frozen(kw_only=True)
 class NodePolicy:
     """The owner's rules. As made without any, everything is allowed."""

@@ -100,7 +100,7 @@ def refusals(state: State, observed: Observed, deployment: Deployment) -> dict[N
     taken = {one.node for one in state.assignments.values() if one.deployment == deployment.spec.deployment}
     declined = declined_by(state, observed, deployment.spec.deployment)
     return {
-        name: why_not_feasible(node, taken=name in taken, declined=name in declined)
+        name: why_not_feasible(node, taken=name in taken, declined=declined.get(name))
         for name, node in sorted(state.nodes.items())
     }
 

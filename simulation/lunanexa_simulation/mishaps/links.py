@@ -5,7 +5,7 @@ from typing import Final
 
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.faults import Way, join, jump_clock, part, run_clock, slow_link
-from lunanexa_simulation.links import Link
+from lunanexa_simulation.links import HostLink
 from lunanexa_simulation.mishaps.field import LONG_MS, Field, a_while
 from lunanexa_simulation.rng import Stream
 
@@ -47,19 +47,19 @@ async def callers_link_is_bad(field: Field, _: int, draw: Stream) -> None:
     await _spoilt(field, CALLERS, draw, draw.choice((_loses, _breaks, _is_narrow)))
 
 
-def _loses(link: Link, draw: Stream) -> None:
+def _loses(link: HostLink, draw: Stream) -> None:
     link.spoil(loss_per_mille=draw.randint(20, 400))
 
 
-def _breaks(link: Link, draw: Stream) -> None:
+def _breaks(link: HostLink, draw: Stream) -> None:
     link.spoil(breaks_per_mille=draw.randint(100, 700))
 
 
-def _is_narrow(link: Link, draw: Stream) -> None:
+def _is_narrow(link: HostLink, draw: Stream) -> None:
     link.spoil(bytes_s=draw.randint(1_000, 20_000))
 
 
-async def _spoilt(field: Field, host: str, draw: Stream, spoil: Callable[[Link, Stream], None]) -> None:
+async def _spoilt(field: Field, host: str, draw: Stream, spoil: Callable[[HostLink, Stream], None]) -> None:
     """Between a host and all controllers, for a while; each way as bad as it is."""
     world = field.world
     ways = [(host, controller.host) for controller in world.controllers]

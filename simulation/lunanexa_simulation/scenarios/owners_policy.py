@@ -1,13 +1,14 @@
 """Owners of three machines say what may run there, and at no instant anything starts against their word. What one
 forbids goes to another machine, also where it ran already; it ends without a controller too, and where nobody takes it
-callers are told so. What would be too much waits and stops nothing else. A word that is taken back counts no more."""
+callers are told so. What would be too much stops nothing: it goes where there is room, and waits where there is none. A
+word that is taken back counts no more."""
 
 from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
 
-from lunanexa_core.ids import DeploymentId, StartId
+from lunanexa_core.ids import AssignmentId, DeploymentId, NodeId, StartId
 from lunanexa_core.outcomes import Outcome
 from lunanexa_core.southbound.heartbeat import ReplicaReport
 from lunanexa_simulation.client import Ending
@@ -73,6 +74,7 @@ async def main(run: Run) -> None:
             await _by_nobody(world, owners)
             await _a_change(world, owners)
             await _too_much(world, owners)
+            await _full(world)
         await served(world, "after all")
         await at_rest(world, "after all")
         await world.stop()
@@ -181,32 +183,53 @@ async def _a_change(world: World, owners: Owners) -> None:
 
 
 async def _too_much(world: World, owners: Owners) -> None:
-    """What is no place for both runs what was there, and the other when that has gone: it is not sent elsewhere."""
+    """What has no room beside what was there goes to the machine that has some, and leaves the others' engines be."""
     for node in world.nodes:
         node.machine.faults.ignore_terminate = True
+    former = _starts(world.nodes[0]) | _starts(world.nodes[1])
     await owners.say(0, ONE)
     await owners.say(1, ROOM_FOR_ONE)
-    await _deploy(world, OTHER, OTHER, 2)
+    await _deploy(world, OTHER, OTHER, 1)
+    await _until_on(world, {2}, "where it has room", OTHER)
     await _until_refused(world, {0: ONE, 1: ROOM_FOR_ONE}, OTHER)
-    await world.dither("refused", 20_000)
-    world.check("nothing of it runs", not _routable(world, OTHER) and len(_starts(world.nodes[2])) == 1)
+    answer = await world.client.chat(world.prompt("where it has room", model=OTHER))
+    world.check("and answers", answer.ending is Ending.WHOLE, answer)
     await _until_on(world, {0, 1, 2}, "beside what is too much")
-    await _deploy(world, OTHER, OTHER, 3)
-    await world.until("the other runs where it has room", lambda: len(_starts(world.nodes[2])) == 2, within_ms=BACK_MS)
+    world.check("nothing ended for it", former == _starts(world.nodes[0]) | _starts(world.nodes[1]))
     both = _starts(world.nodes[2])
     await owners.say(2, ONE)
     await world.until("of two one ends", lambda: len(_starts(world.nodes[2])) == 1, within_ms=BACK_MS)
     world.check("and the other goes on", _starts(world.nodes[2]) < both, both)
-    await _gone(world, DEPLOYMENT, OTHER)
+    await _gone(world, OTHER)
+    await _until_on(world, {0, 1, 2}, "where it has its room again")
+
+
+async def _full(world: World) -> None:
+    """Where all are full it moves to and fro no more, and callers are told; it serves where the first one has room."""
+    await _deploy(world, OTHER, OTHER, 1)
+    await _until_refused(world, {0: ONE, 1: ROOM_FOR_ONE, 2: ONE}, OTHER)
+    waits = _placed(world, OTHER)
+    refused = await world.client.chat(world.prompt("where all are full", model=OTHER))
+    world.check("callers are told that no node can", refused.error == Outcome.NO_PLACEMENT.value, refused)
+    await world.dither("full", 20_000)
+    world.check("it stays where it is", waits == _placed(world, OTHER), waits)
+    world.check("and nothing of it runs", not _routable(world, OTHER))
+    had = _placed(world, DEPLOYMENT)
+    await _deploy(world, DEPLOYMENT, MODEL_ALIAS, 2)
+    await world.until("one has room", lambda: len(_placed(world, DEPLOYMENT)) == 2, within_ms=BACK_MS)
+    (free,) = had.keys() - _placed(world, DEPLOYMENT).keys()
+    place = next(number for number, node in enumerate(world.nodes) if node.name == had[free])
+    await _until_on(world, {place}, "where the first one has room", OTHER)
     await _deploy(world, DEPLOYMENT, MODEL_ALIAS, 3)
-    await _gone(world, OTHER, DEPLOYMENT)
+    await _until_on(world, {0, 1, 2} - {place}, "where it was")
+    await _gone(world, OTHER)
+    await _until_on(world, {0, 1, 2}, "where it has its room again")
 
 
-async def _gone(world: World, name: str, waits: str) -> None:
+async def _gone(world: World, name: str) -> None:
     """A deployment is removed; its engines end late, and only then what waits for their room comes up."""
     status, _ = await world.operate("DELETE", f"/admin/v1/deployments/{name}")
     world.check(f"{name} is removed", status == 200, status)
-    await world.until(f"{waits} has its room", lambda: len(_routable(world, waits)) == 3, within_ms=BACK_MS)
 
 
 async def _deploy(world: World, name: str, alias: str, replicas: int) -> None:
@@ -217,17 +240,22 @@ async def _deploy(world: World, name: str, alias: str, replicas: int) -> None:
     world.check("the deployment is accepted", status == 200, answer)
 
 
-async def _until_on(world: World, numbers: set[int], when: str) -> None:
+async def _until_on(world: World, numbers: set[int], when: str, deployment: str = DEPLOYMENT) -> None:
     names = {world.nodes[number].name for number in numbers}
 
     def there() -> bool:
-        return {world.kernel.state.assignments[one.assignment].node for one in _routable(world, DEPLOYMENT)} == names
+        return {world.kernel.state.assignments[one.assignment].node for one in _routable(world, deployment)} == names
 
-    await world.until(f"it serves {when}", there, within_ms=BACK_MS)
+    await world.until(f"{deployment} serves {when}", there, within_ms=BACK_MS)
 
 
 def _routable(world: World, deployment: str) -> Sequence[ReplicaReport]:
     return world.sight.routable(world.kernel, DeploymentId(deployment))
+
+
+def _placed(world: World, deployment: str) -> dict[AssignmentId, NodeId]:
+    assignments = world.kernel.state.assignments.values()
+    return {one.assignment: one.node for one in assignments if one.deployment == deployment}
 
 
 async def _until_refused(world: World, words: dict[int, Word], deployment: str = DEPLOYMENT) -> None:

@@ -1,33 +1,36 @@
 """What strangers' clients meet: each of their requests is carried over the simulated network to the controller that
 leads, as a load balancer does it, and its answer back, byte for byte.
 
-A request's body is taken whole before it goes on. An answer goes on piece by piece, and no faster than its reader. Who
-leaves is seen to leave by the controller; an answer that breaks off breaks its client's connection.
+A request's body goes on as it comes and no faster than it is taken, so that its limits are the controller's. An answer
+goes on piece by piece, and no faster than its reader. Who leaves is seen to leave by the controller; an answer that
+breaks off breaks its client's connection. Each request has a connection of its own.
 """
 
+from functools import partial
 from typing import Final
 
-from lunanexa_adapters.asgi.body_room import BodyRoom
+import trio
+
 from lunanexa_adapters.asgi.exchange import Exchange
 from lunanexa_adapters.asgi.headers import unreadable
-from lunanexa_core.outcomes import Refusal
-from lunanexa_ports.asgi import Scope
-from lunanexa_ports.http_client import Headers, HttpBroken, HttpRequest, HttpUnreachable
+from lunanexa_ports.asgi import Receive, Scope, Send
+from lunanexa_ports.http_client import Headers, HttpRequest, HttpUnreachable
 from lunanexa_simulation.controller_host import PORT
-from lunanexa_simulation.http_client import SimulatedHttpClient
-from lunanexa_simulation.serving.answers import BROKE, UNREACHABLE, tell
+from lunanexa_simulation.http_exchange import End, Head
+from lunanexa_simulation.serving.answers import BROKE, UNREACHABLE, Problem, tell
+from lunanexa_simulation.serving.line import Line
+from lunanexa_simulation.upload import Upload
 from lunanexa_simulation.world import World
 
 STRANGER: Final = "client"
 """The host that strangers' bytes come from in the simulated network."""
-BODY_BYTES_MAX: Final = 40 * 1024 * 1024
-"""More than a controller takes, which refuses with its own words."""
-BODIES_BYTES_MAX: Final = 512 * 1024 * 1024
 HOP_BY_HOP: Final = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect")
 )
 """Of one connection, not of a message (RFC 9110, section 7.6.1)."""
-_OF_A_REQUEST: Final = HOP_BY_HOP | {b"host", b"content-length"}
+_OF_A_REQUEST: Final = (HOP_BY_HOP - {b"transfer-encoding"}) | {b"host"}
+"""A body is framed over there as it was here."""
+_CLOSE: Final = (b"connection", b"close")
 
 
 class Front:
@@ -35,51 +38,60 @@ class Front:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._http = SimulatedHttpClient(world.network, STRANGER)
-        self._room = BodyRoom(BODIES_BYTES_MAX)
 
-    def room(self) -> BodyRoom:
-        """Which all bodies of requests share."""
-        return self._room
-
-    async def carry(self, exchange: Exchange) -> None:
-        """One request, and what came of it. Raises :class:`Departed` when its client goes before it was read."""
+    async def carry(self, exchange: Exchange, receive: Receive, send: Send) -> None:
+        """One request, and what came of it. Raises :class:`Departed` when its client goes before a short answer."""
         refusal = unreadable(exchange.scope)
         if refusal is not None:
             await exchange.refuse_unread(refusal)
             return
-        body = await exchange.body(BODY_BYTES_MAX)
-        if isinstance(body, Refusal):
-            await exchange.refuse_unread(body)
-            return
-        request = HttpRequest(
-            method=exchange.method,
-            host=self._world.controller.host,
-            port=PORT,
-            target=target_of(exchange.scope),
-            headers=headers_of(exchange.scope, _OF_A_REQUEST),
-            body=body,
-        )
         self._world.run.happened["asked"] += 1
-        await exchange.run(lambda: self._relay(exchange, request))
+        line = Line(receive, send)
+        carried = Exchange(exchange.scope, line.departure, line.tell, exchange.request)
+        await carried.run(partial(self._with_line, carried, line))
 
-    async def _relay(self, exchange: Exchange, request: HttpRequest) -> None:
+    async def _with_line(self, exchange: Exchange, line: Line) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(line.hear)
+            await self._relay(exchange, line)
+            nursery.cancel_scope.cancel("the answer is complete")
+
+    async def _relay(self, exchange: Exchange, line: Line) -> None:
+        request = HttpRequest(
+            method=exchange.method, host=self._world.controller.host, port=PORT, target=target_of(exchange.scope)
+        )
         try:
-            async with self._http.exchange(request) as response:
-                headers = [item for item in response.headers if item[0] not in HOP_BY_HOP]
-                self._note(str(response.status))
-                await exchange.start(response.status, headers)
-                async for piece in response.chunks():
-                    await exchange.send_body(piece, more=True)
-                await exchange.send_body(b"", more=False)
+            connection = await self._world.network.connect(STRANGER, request)
         except HttpUnreachable:
             self._note("none: unreachable")
-            await tell(exchange, UNREACHABLE)
-        except HttpBroken:
-            self._note("broke")
-            # An answer that has begun and does not end ends with its connection.
-            if not exchange.begun:
-                await tell(exchange, BROKE)
+            await self._tell(exchange, line, UNREACHABLE)
+            return
+        upload = Upload(connection, headers_of(exchange.scope, _OF_A_REQUEST))
+        line.give(upload)
+        answer = self._world.network.ask(connection, request)
+        try:
+            while not isinstance(item := await answer.next_item(), End):
+                if isinstance(item, Head):
+                    self._note(str(item.status))
+                    kept = [one for one in item.headers if one[0] not in HOP_BY_HOP or one == _CLOSE]
+                    await exchange.start(item.status, kept)
+                else:
+                    await exchange.send_body(item, more=True)
+            if item.whole:
+                await exchange.send_body(b"", more=False)
+                await line.taken(upload)
+                return
+        finally:
+            answer.leave()
+            connection.leave()
+        self._note("broke")
+        # An answer that has begun and does not end ends with its connection.
+        if not exchange.begun:
+            await self._tell(exchange, line, BROKE)
+
+    async def _tell(self, exchange: Exchange, line: Line, problem: Problem) -> None:
+        await tell(exchange, problem)
+        await line.drained()
 
     def _note(self, what: str) -> None:
         self._world.run.happened[f"answer {what}"] += 1

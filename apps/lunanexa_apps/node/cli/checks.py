@@ -1,7 +1,8 @@
 """``lunanexa-node check-config`` and ``doctor``: what is, and why it is not well."""
 
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
 
 import click
 
@@ -23,13 +24,16 @@ from lunanexa_apps.node.cli.options import (
 )
 from lunanexa_apps.node.cli.tools import NodeTools
 from lunanexa_apps.node.cli.whom import AUTHORITY_TOO, WHICH_OF_BOTH, check_whom
-from lunanexa_apps.node.doctor import examine
+from lunanexa_apps.node.doctor import ENROLMENT, examine
 from lunanexa_apps.node.findings import Finding, any_problem, document_of, problem
 from lunanexa_apps.node.plan import Told
 from lunanexa_apps.node.token_file import TokenFile
 from lunanexa_apps.setting_kinds import HostPort
 from lunanexa_core.drivers.specification import EngineAddress
 from lunanexa_ports.errors import PortError
+
+OF_AIR_GAPPED: Final = "it is for an air-gapped node (lunanexa-node init --air-gapped), and this is none"
+OF_FOLLOWER: Final = "it is for a node that follows controllers, and this one is air-gapped: it dials and serves nobody"
 
 
 @click.command("check-config", short_help="Check the settings for `run`, and change nothing.")
@@ -108,6 +112,10 @@ def doctor_command(
     told = told_by(controllers, None, None, data_listen)
     findings = _looked(tools, lambda: _examine(tools, data_dir, told))
     air_gapped = any(one.step == AIR_GAP for one in findings)
+    if any(one.step == ENROLMENT for one in findings):
+        findings += _misplaced({"--inbox": inbox, "--outbox": outbox}, OF_AIR_GAPPED)
+    elif air_gapped:
+        findings += _misplaced({"--controller": controllers or None, "--data-listen": data_listen}, OF_FOLLOWER)
     findings += _policy(tools, policy_file, inbox, outbox, air_gapped=air_gapped)
     _show(findings, output)
     raise SystemExit(1 if any_problem(findings) else 0)
@@ -118,11 +126,23 @@ async def _examine(tools: NodeTools, data_dir: str, told: Told) -> list[Finding]
         return await examine(folder, told, instruments, tools.version)
 
 
+def _misplaced(options: Mapping[str, object], why: str) -> list[Finding]:
+    """A finding for each that was given, and can mean nothing of such a node."""
+    fix = "leave it out, or name the directory of the other node: --data-dir DIR"
+    return [problem(name, why, fix) for name, value in options.items() if value is not None]
+
+
 def _looked(tools: NodeTools, look: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
     try:
         return tools.run(look)
     except PortError as error:
-        return [problem("data directory", str(error), "mend what it names; the other steps need it")]
+        return [
+            problem(
+                "data directory",
+                str(error),
+                "mend what it names, or put it back from a backup; the other steps need it",
+            )
+        ]
 
 
 def _policy(

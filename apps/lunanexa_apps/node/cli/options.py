@@ -51,8 +51,16 @@ class _HostPort(click.ParamType[HostPort | str]):
         return found
 
 
+def _named(_: click.Context, __: click.Parameter, place: str) -> str:
+    """An unset variable of a script must not mean the directory where it happens to run."""
+    if not place:
+        raise click.BadParameter("it is empty: name the directory")
+    return place
+
+
 def data_dir_option(function: F) -> F:
-    return click.option("--data-dir", required=True, metavar="DIR", help="Where the node's state lies.")(function)
+    text = "Where the node's state lies."
+    return click.option("--data-dir", required=True, metavar="DIR", callback=_named, help=text)(function)
 
 
 def controller_option(*, required: bool) -> Callable[[F], F]:
