@@ -95,6 +95,18 @@ class Shadow:
             self.taken[event.receipt.workload] = attrs.evolve(taken, tokens=used or 0, requests=requests)
 
 
+@attrs.frozen(kw_only=True)
+class Paced:
+    """From when on a leader's time is compared with what passed."""
+
+    reign: tuple[Kernel, int]
+    """Who leads, and its epoch."""
+    began: Instant
+    """Its time when it was looked at first."""
+    leant_ms: int
+    """By how much that may have leant already, since the newest row."""
+
+
 class GrantWatch(KernelListener):
     """Sits beside the gateways' dispatch and remembers by itself what a grant must respect. It outlives
     controllers. Its finding waits for the next quiescent instant: raised here it would be the kernel's crash."""
@@ -234,8 +246,8 @@ class Sight:
     """How many engines each exclusive deployment may have."""
     orders: dict[DeploymentId, set[tuple[AssignmentId, int]]] = attrs.Factory(dict)
     """What of each was ordered (assignment, generation) while it had no fewer places."""
-    paced: tuple[Kernel, Instant] | None = None
-    """The kernel that serves, and its time when it was first looked at."""
+    paced: Paced | None = None
+    """Of the kernel that serves."""
     likened: int = 0
     """The sequence up to which shadow and live state share their equal values."""
     likened_state: State | None = None

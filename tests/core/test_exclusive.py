@@ -515,9 +515,10 @@ class ExclusiveFleet(RuleBasedStateMachine):
         wanted = 0 if deployment is None else deployment.spec.replicas
         living = {name for machine in self.fleet.machines.values() for name in machine.engines}
         orders = frozenset((one.assignment, one.generation) for one in self.fleet.state.assignments.values())
-        # Nobody can call back what was ordered while there were more places.
+        # Nobody can call back what was ordered while there were more places, nor what is being started.
         self.orders = orders & self.orders if wanted < self.allowed else orders
-        may_live = len(self.fleet.living()) + sum(name not in living for name, _ in self.orders)
+        ordered = {name for name, _ in self.orders} | self.fleet.state.leaving.keys()
+        may_live = len(self.fleet.living()) + len(ordered - living)
         self.allowed = max(wanted, min(self.allowed, may_live))
 
     @rule(node=NODES)

@@ -12,12 +12,12 @@ from lunanexa_core.ids import AssignmentId, StartId
 from lunanexa_core.routing.pick import Granted
 from lunanexa_core.southbound.documents import Directive
 from lunanexa_core.southbound.heartbeat import IdentityGrade
-from lunanexa_core.state import State
+from lunanexa_core.state import Leaving, State
 from lunanexa_core.time import Instant
 from lunanexa_core.workload import Attempt
 from lunanexa_simulation.checkers import INVARIANTS
 from lunanexa_simulation.invariants.store import replay_equals_live
-from lunanexa_simulation.sight import OpenPassage
+from lunanexa_simulation.sight import OpenPassage, Paced
 from lunanexa_simulation.verdicts import SafetyBroken
 from tests.core import builders
 from tests.simulation.small import Small, small_world
@@ -233,6 +233,21 @@ def fewer_places_before_what_was_ordered_comes(small: Small) -> None:
     small.checkers.look()
 
 
+def fewer_places_before_what_is_being_started_comes(small: Small) -> None:
+    exclusive(small, 2, OTHERS[0])
+    small.checkers.look()
+    for state in (small.kernel.state, shadow(small)):
+        one = state.assignments.pop(builders.ASSIGNMENT)
+        state.leaving[one.assignment] = Leaving(deployment=one.deployment, node=one.node, generation=9, bound_ms=None)
+    exclusive(small, 1, OTHERS[0])
+    small.checkers.look()
+
+
+def one_more_than_what_is_being_started(small: Small) -> None:
+    fewer_places_before_what_is_being_started_comes(small)
+    exclusive(small, 1, *OTHERS)
+
+
 def passage(small: Small, **changes: object) -> None:
     fine = OpenPassage(node=builders.NODE, asked_for=builders.START, reached=builders.START, unleased_ms=-1)
     small.sight.at_doors = lambda: [fine, attrs.evolve(fine, **changes)]  # type: ignore[arg-type]  # the test's business
@@ -248,7 +263,8 @@ def passage_leads_elsewhere(small: Small) -> None:
 
 def time_runs_away(small: Small) -> None:
     now = small.kernel.now()
-    small.sight.paced = (small.kernel, Instant(now.mono_ms - 60_000, now.wall_ms - 67_000))
+    began = Instant(now.mono_ms - 60_000, now.wall_ms - 67_000)
+    small.sight.paced = Paced(reign=(small.kernel, small.kernel.epoch), began=began, leant_ms=0)
 
 
 def secret_in_a_log(small: Small) -> None:
@@ -291,6 +307,7 @@ FAULTS: list[tuple[str, Callable[[Small], None]]] = [
     ("exclusive_alone", two_on_one_place),
     ("exclusive_alone", one_more_while_too_many_live),
     ("exclusive_alone", ordered_anew_while_too_many_live),
+    ("exclusive_alone", one_more_than_what_is_being_started),
     ("door_lease", passage_outlives_its_lease),
     ("door_lease", passage_leads_elsewhere),
     ("time_is_steady", time_runs_away),
@@ -312,6 +329,19 @@ async def test_what_was_ordered_before_places_were_taken_away_may_come() -> None
     async with small_world() as small:
         fewer_places_before_what_was_ordered_comes(small)
         exclusive(small, 2, *OTHERS, builders.ASSIGNMENT)
+        small.checkers.look()
+    async with small_world() as small:
+        fewer_places_before_what_is_being_started_comes(small)
+        exclusive(small, 1, OTHERS[0], builders.ASSIGNMENT)
+        small.checkers.look()
+
+
+async def test_one_who_leads_again_has_the_time_of_the_rows() -> None:
+    async with small_world() as small:
+        time_runs_away(small)
+        assert small.sight.paced is not None
+        kernel, epoch = small.sight.paced.reign
+        small.sight.paced = attrs.evolve(small.sight.paced, reign=(kernel, epoch - 1))
         small.checkers.look()
 
 

@@ -59,7 +59,10 @@ def exclusive_alone(sight: Sight) -> str | None:
         # An order that was given while there were as many places stands until another takes its place.
         orders = sight.orders[name] = orders & sight.orders.get(name, orders) if spec.replicas < before else orders
         alive = {assignment for assignment, _ in sight.living}
-        may_live = len(starts) + sum(assignment not in alive for assignment, _ in orders)
+        # As may what was taken back while it was being started, until its node says that it is gone.
+        ordered = {assignment for assignment, _ in orders}
+        ordered |= {assignment for assignment, one in state.leaving.items() if one.deployment == name}
+        may_live = len(starts) + len(ordered - alive)
         places = sight.places[name] = max(spec.replicas, min(before, may_live))
         if (may_live if spec.replicas < before else len(starts)) > places:
             return f"{sorted(starts)} live at once, {name} has {places} place{'' if places == 1 else 's'}"

@@ -13,7 +13,7 @@ from lunanexa_core.state import State
 from lunanexa_core.state_digest import state_digest
 from lunanexa_core.time import SLEW_PER_MILLE
 from lunanexa_ports.errors import PortFault
-from lunanexa_simulation.sight import Sight
+from lunanexa_simulation.sight import Paced, Sight
 
 _ROUNDING_MS: Final = 2
 _TABLES: Final = [field.name for field in attrs.fields(State) if isinstance(getattr(State(), field.name), dict)]
@@ -41,15 +41,18 @@ def one_writer(sight: Sight) -> str | None:
 
 
 def time_is_steady(sight: Sight) -> str | None:
-    """The time that goes into rows leans towards the wall clock by a tenth at most, however that is set."""
+    """The time that goes into a leader's rows leans towards its wall clock by a tenth at most, however that is set. One
+    who leads again goes on where the rows of others end."""
     if sight.kernel is None:
         return None
-    now = sight.kernel.now()
-    if sight.paced is None or sight.paced[0] is not sight.kernel:
-        sight.paced = (sight.kernel, now)
-    began = sight.paced[1]
+    now, reign = sight.kernel.now(), (sight.kernel, sight.kernel.epoch)
+    if sight.paced is None or sight.paced.reign != reign:
+        # From the newest row on it may have leant the other way.
+        leant_ms = (now.wall_ms - sight.shadow.wall_ms) * SLEW_PER_MILLE // (1_000 - SLEW_PER_MILLE)
+        sight.paced = Paced(reign=reign, began=now, leant_ms=leant_ms)
+    began = sight.paced.began
     passed_ms, told_ms = now.mono_ms - began.mono_ms, now.wall_ms - began.wall_ms
-    lean_ms = passed_ms * SLEW_PER_MILLE // 1_000 + _ROUNDING_MS
+    lean_ms = passed_ms * SLEW_PER_MILLE // 1_000 + 2 * sight.paced.leant_ms + _ROUNDING_MS
     if abs(told_ms - passed_ms) > lean_ms:
         return f"{told_ms} ms are told while {passed_ms} ms passed"
     return None

@@ -37,10 +37,12 @@ class Kind:
     befall: Befall
     since: int
     """The first drawing that knows it."""
+    lengthy: bool
+    """It takes so long that it comes only where mishaps go on for longer than their seed has it."""
 
 
-def _kinds(hands: Hands, *mishaps: Befall, since: int = 1) -> Sequence[Kind]:
-    return [Kind(mishap.__name__.replace("_", " "), hands, mishap, since) for mishap in mishaps]
+def _kinds(hands: Hands, *mishaps: Befall, since: int = 1, lengthy: bool = False) -> Sequence[Kind]:
+    return [Kind(mishap.__name__.replace("_", " "), hands, mishap, since, lengthy) for mishap in mishaps]
 
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -78,6 +80,10 @@ KINDS: Final[Mapping[str, Kind]] = {
         *_kinds(Hands.LINK, links.packets_are_lost, links.answers_are_lost, links.link_is_narrow, since=2),
         *_kinds(Hands.DATA_LINK, links.data_link_is_bad, since=2),
         *_kinds(Hands.CALLERS, links.callers_link_is_bad, since=2),
+        *_kinds(Hands.NODE, nodes.owner_forbids_engines, since=3),
+        *_kinds(Hands.LINK, links.nothing_passes_for_long, since=3, lengthy=True),
+        *_kinds(Hands.DATA_LINK, links.data_does_not_pass_for_long, since=3, lengthy=True),
+        *_kinds(Hands.CALLERS, links.callers_are_cut_off, since=3, lengthy=True),
     )
 }
 """By name, in the order in which a drawing knows them: new ones come at the end, with a drawing of their own. There is

@@ -12,7 +12,7 @@ from lunanexa_simulation.world import World
 
 LONG_MS: Final = 15_000
 """Longer than a lease."""
-BACK_MS: Final = 300_000
+_BACK_MS: Final = 300_000
 
 
 @attrs.define
@@ -22,6 +22,11 @@ class Field:
     world: World
     store: trio.Lock = attrs.Factory(trio.Lock)
     """Of who lets the journal's disk fail, and of who starts a controller: one that finds no store does not start."""
+
+    @property
+    def back_ms(self) -> int:
+        """Within which an operator is obeyed, at the latest when no other mishap is in the way."""
+        return _BACK_MS + (self.world.run.manner.faults_ms or 0)
 
     async def start_controller(self, host: ControllerHost) -> None:
         """As its supervisor does it, when there is a store."""

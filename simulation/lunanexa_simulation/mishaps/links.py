@@ -1,7 +1,10 @@
 """What may befall the ways between machines, and their clocks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
+
+import trio
 
 from lunanexa_simulation.clock import SimulatedClock
 from lunanexa_simulation.faults import Way, join, jump_clock, part, run_clock, slow_link
@@ -11,12 +14,21 @@ from lunanexa_simulation.rng import Stream
 
 CALLERS: Final = "client"
 """The host of everybody who asks for answers."""
+VERY_LONG_MS: Final = (20_000, 90_000)
+"""Around what kernels keep a connection for on which nothing comes."""
 
 
 async def nothing_passes(field: Field, number: int, draw: Stream) -> None:
     """Between the agent and all controllers; in both ways or in one."""
     part(field.world, number, draw.choice(tuple(Way)))
     await a_while(draw, 2 * LONG_MS)
+    join(field.world, number)
+
+
+async def nothing_passes_for_long(field: Field, number: int, draw: Stream) -> None:
+    """Beyond what any kernel keeps a connection for."""
+    part(field.world, number, draw.choice(tuple(Way)))
+    await _very_long(draw)
     join(field.world, number)
 
 
@@ -76,17 +88,39 @@ async def _spoilt(field: Field, host: str, draw: Stream, spoil: Callable[[HostLi
 
 async def data_does_not_pass(field: Field, number: int, draw: Stream) -> None:
     """The node is heard, and its engines can't be reached: their data takes another way."""
-    world, node = field.world, field.world.nodes[number]
-    ways = [(host.host, node.data_host) for host in world.controllers]
+    with _cut(field, field.world.nodes[number].data_host, draw):
+        await a_while(draw)
+
+
+async def data_does_not_pass_for_long(field: Field, number: int, draw: Stream) -> None:
+    with _cut(field, field.world.nodes[number].data_host, draw):
+        await _very_long(draw)
+
+
+async def callers_are_cut_off(field: Field, _: int, draw: Stream) -> None:
+    """Who waits for an answer, and who is being answered."""
+    with _cut(field, CALLERS, draw):
+        await _very_long(draw)
+
+
+@contextmanager
+def _cut(field: Field, host: str, draw: Stream) -> Iterator[None]:
+    """Nothing passes between a host and all controllers, in both ways or in one."""
+    world = field.world
+    ways = [(controller.host, host) for controller in world.controllers]
     ways += [(there, here) for here, there in ways]
     cut = draw.choice((ways, ways[: len(world.controllers)], ways[len(world.controllers) :]))
-    world.trace(f"{node.name}: its data does not pass")
+    world.trace(f"{host}: nothing passes")
     for source, destination in cut:
         world.network.block(source, destination)
-    await a_while(draw)
-    world.trace(f"{node.name}: its data passes again")
+    yield
+    world.trace(f"{host}: everything passes again")
     for source, destination in cut:
         world.network.heal(source, destination)
+
+
+async def _very_long(draw: Stream) -> None:
+    await trio.sleep(draw.randint(*VERY_LONG_MS) / 1_000)
 
 
 async def nodes_clock_lies(field: Field, number: int, draw: Stream) -> None:

@@ -1,5 +1,7 @@
 """What may befall one node: its agent, its engines, its disk, its memory, the whole machine."""
 
+from typing import Final
+
 import trio
 
 from lunanexa_simulation.faults import crash_agent, crash_engine, reboot_node
@@ -8,11 +10,43 @@ from lunanexa_simulation.mishaps.disks import disk_fails
 from lunanexa_simulation.mishaps.field import LONG_MS, Field, a_while
 from lunanexa_simulation.rng import Stream
 
+FORBIDDEN: Final = (
+    "programs = []",
+    'drivers = ["vllm"]',
+    'arguments_refused = ["--itl"]',
+    "replicas = 0",
+    "memory_mib = 1",
+)
+"""Owners' policies, by each of which no engine of this world may run."""
+
 
 async def agent_dies(field: Field, number: int, draw: Stream) -> None:
     crash_agent(field.world, number)
     await a_while(draw)
     await field.world.start_agent(number)
+
+
+async def owner_forbids_engines(field: Field, number: int, draw: Stream) -> None:
+    """By the next agent's policy nothing may be started; what runs is ended, or is what the owner still lets be."""
+    world, node = field.world, field.world.nodes[number]
+    crash_agent(world, number)
+    await a_while(draw)
+    node.policy_file = draw.choice(FORBIDDEN)
+    former = {engine.start for engine in node.engines()}
+
+    def trespass() -> str | None:
+        began = [engine.start for engine in node.engines() if engine.start not in former]
+        return f"{node.name} starts {began} against {node.policy_file!r}" if began else None
+
+    world.trace(f"{node.name}: its owner says {node.policy_file!r}")
+    with world.watched("nothing starts against an owner's word", trespass):
+        await world.start_agent(number)
+        await a_while(draw, 2 * LONG_MS)
+        crash_agent(world, number)
+    node.policy_file = ""
+    world.trace(f"{node.name}: its owner has no word any more")
+    await a_while(draw)
+    await world.start_agent(number)
 
 
 async def engine_dies(field: Field, number: int, draw: Stream) -> None:

@@ -6,7 +6,7 @@ from lunanexa_core.ids import NodeId
 from lunanexa_core.southbound.documents import Directive
 from lunanexa_ports.http_client import HttpBroken, HttpUnreachable
 from lunanexa_simulation.faults import crash_agent
-from lunanexa_simulation.mishaps.field import BACK_MS, LONG_MS, Field, a_while
+from lunanexa_simulation.mishaps.field import LONG_MS, Field, a_while
 from lunanexa_simulation.rng import Stream
 from lunanexa_simulation.world import World
 
@@ -33,7 +33,10 @@ async def operator_empties_a_node(field: Field, _: int, draw: Stream) -> None:
     await _directed(world, node, directive)
     await a_while(draw, 2 * LONG_MS)
     await world.until_told(
-        "the node is given back", lambda: _directed(world, node, Directive.ACTIVE), within_ms=BACK_MS, every_ms=500
+        "the node is given back",
+        lambda: _directed(world, node, Directive.ACTIVE),
+        within_ms=field.back_ms,
+        every_ms=500,
     )
 
 
@@ -55,7 +58,7 @@ async def node_is_revoked(field: Field, number: int, draw: Stream) -> None:
         await world.start_agent(number)
         return await world.comes_true(lambda: node.token is None, within_ms=ENROLLED_MS)
 
-    await world.until_told("a revoked node is let in again", let_in, within_ms=BACK_MS, every_ms=500)
+    await world.until_told("a revoked node is let in again", let_in, within_ms=field.back_ms, every_ms=500)
 
 
 async def trust_is_rotated(field: Field, _: int, draw: Stream) -> None:

@@ -58,10 +58,14 @@ def draw_plan(draw: Stream, drawing: int = NEWEST, lasting_ms: int | None = None
     faults_ms = drawn_ms if lasting_ms is None else lasting_ms
     # A snapshot is of all that is there: the longer a world lasts, the more there is, and the fewer are needed.
     world = attrs.evolve(world, snapshot_rows=world.snapshot_rows * max(1, faults_ms // FAULTS_MS[1]))
-    kinds = [kind for kind in KINDS.values() if _may_be(kind, world, drawing) and draw.random() < 0.65]
+    known = [kind for kind in KINDS.values() if _may_be(kind, world, drawing)]
+    kinds = _some(draw, [kind for kind in known if not kind.lengthy])
+    later = [kind for kind in known if kind.lengthy]
     mishaps: list[Drawn] = []
     at_ms = draw.randint(FIRST_MS, pace_ms)
     while kinds and at_ms < faults_ms:
+        if later and at_ms >= drawn_ms:
+            kinds, later = [*kinds, *_some(draw, later)], []
         kind = draw.choice(kinds)
         target = draw.randrange(count_of(kind.hands, world))
         mishaps.append(Drawn(number=len(mishaps) + 1, at_ms=at_ms, kind=kind.name, target=target))
@@ -94,6 +98,10 @@ def _world(draw: Stream) -> WorldPlan:
 
 def _may_be(kind: Kind, world: WorldPlan, drawing: int) -> bool:
     return kind.since <= drawing and (world.doors or kind.hands is not Hands.DATA_LINK)
+
+
+def _some(draw: Stream, kinds: Sequence[Kind]) -> list[Kind]:
+    return [kind for kind in kinds if draw.random() < 0.65]
 
 
 def count_of(hands: Hands, world: WorldPlan) -> int:
