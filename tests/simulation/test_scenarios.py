@@ -1,4 +1,4 @@
-"""Every scenario, each from two seeds, and from one of them in two processes."""
+"""Every scenario, each from two seeds, and from one of them in two processes. Of ``many-faults`` there is a swarm."""
 
 import os
 import sys
@@ -21,7 +21,7 @@ def test_it_holds(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(SCENARIOS))
+@pytest.mark.parametrize("name", sorted(SCENARIOS.keys() - {"many-faults"}))
 def test_it_holds_from_another_seed(name: str) -> None:
     result = SCENARIOS[name].run(100)
     assert result.verdict is Verdict.HELD, (result.problem, result.detail, *result.tail)

@@ -18,6 +18,8 @@ from lunanexa_simulation.world_plan import WorldPlan
 
 FAULTS_MS: Final = (8_000, 30_000)
 FIRST_MS: Final = 200
+SNAPSHOT_ROWS: Final = (20, 40)
+"""Of the first two drawings, and of the others."""
 PACES_MS: Final = (500, 1_500, 4_000)
 """So long it takes from one mishap to the next, about."""
 ENGINE_MIB: Final = 48 * 1024
@@ -57,7 +59,8 @@ def draw_plan(draw: Stream, drawing: int = NEWEST, lasting_ms: int | None = None
     drawn_ms, pace_ms = draw.randint(*FAULTS_MS), draw.choice(PACES_MS)
     faults_ms = drawn_ms if lasting_ms is None else lasting_ms
     # A snapshot is of all that is there: the longer a world lasts, the more there is, and the fewer are needed.
-    world = attrs.evolve(world, snapshot_rows=world.snapshot_rows * max(1, faults_ms // FAULTS_MS[1]))
+    rows = SNAPSHOT_ROWS[drawing >= 3] * max(1, faults_ms // FAULTS_MS[1])
+    world = attrs.evolve(world, snapshot_rows=rows)
     known = [kind for kind in KINDS.values() if _may_be(kind, world, drawing)]
     kinds = _some(draw, [kind for kind in known if not kind.lengthy])
     later = [kind for kind in known if kind.lengthy]
