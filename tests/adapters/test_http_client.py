@@ -1,6 +1,7 @@
 """What the real client does on a socket that the published suite can't show: odd servers, replaced
 connections, cancellation at every step."""
 
+import itertools
 import os
 import socket
 import ssl
@@ -336,12 +337,15 @@ async def test_a_port_that_speaks_no_tls_is_told_as_such() -> None:
 
 
 async def test_cancellation_at_any_step_leaves_nothing_behind() -> None:
-    """One slot only: a slot or a socket lost in any of the rounds would be missed by the next exchange."""
+    """One slot only: a slot or a socket lost in any of the rounds would be missed by the next exchange. On a machine
+    that is held up an exchange is over within fewer steps, so that more rounds are needed."""
     async with served(serve_lean, echo) as server:
         client = H11HttpClient(HttpClientLimits(exchanges_per_origin=1))
         request = HttpRequest(method="POST", host=server.host, port=server.port, target="/", body=b"x" * 100_000)
-        cancelled = 0
-        for steps in range(80):
+        cancelled: set[int] = set()
+        for steps in itertools.cycle(range(80)):
+            if steps == 0 and len(cancelled) > 10:
+                break
             with trio.CancelScope() as scope:
                 async with trio.open_nursery() as nursery:
 
@@ -353,8 +357,8 @@ async def test_cancellation_at_any_step_leaves_nothing_behind() -> None:
                     nursery.start_soon(count_down)
                     assert await ask(client, request) == request.body
                     nursery.cancel_scope.cancel()
-            cancelled += scope.cancelled_caught
-        assert cancelled > 10
+            if scope.cancelled_caught:
+                cancelled.add(steps)
         assert await ask(client, request) == request.body
         await client.aclose()
         while len(os.listdir("/proc/self/fd")) > server.open_files + 1:
