@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from lunanexa_adapters.crypto import tls_contexts
 from lunanexa_adapters.crypto.authority import LocalAuthority, make_authority
-from lunanexa_adapters.crypto.certificates import described, pem_of
+from lunanexa_adapters.crypto.certificates import UNREADABLE, described, pem_of
 from lunanexa_adapters.crypto.credentials import IDENTITY_FILE, TRUSTED_FILE, TlsCredentials
 from lunanexa_adapters.crypto.peer import peer_of
 from lunanexa_core.identity.certificate import CertificateTerms, PeerCertificate, terms_at
@@ -338,7 +338,7 @@ def is_the_same(der: bytes, like: x509.Certificate | x509.CertificateSigningRequ
             return (body, certificate.signature) == (signed, like.signature)
         request = x509.load_der_x509_csr(der)
         return (request.tbs_certrequest_bytes, request.signature) == (like.tbs_certrequest_bytes, like.signature)
-    except ValueError:
+    except UNREADABLE:
         return False
 
 
