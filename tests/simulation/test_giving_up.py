@@ -11,7 +11,19 @@ from lunanexa_ports.http_client import HttpBroken, HttpUnreachable
 from lunanexa_simulation.giving_up import ACKNOWLEDGED_S, GIVE_UP_S
 from lunanexa_simulation.http_client import SimulatedHttpClient
 from lunanexa_simulation.websocket_network import Closed
-from tests.simulation.test_links import HOST, Echo, Lab, Server, ask, asking, connected, forever, simulated, until_cut
+from tests.simulation.test_links import (
+    HOST,
+    Echo,
+    Lab,
+    Server,
+    ask,
+    asking,
+    connected,
+    forever,
+    forever_until,
+    simulated,
+    until_cut,
+)
 
 THERE: Final = ("client", HOST)
 BACK: Final = (HOST, "client")
@@ -37,15 +49,9 @@ async def blocked(
 def test_ends_that_don_t_hear_each_other_give_up(ways: tuple[tuple[str, str], ...]) -> None:
     gone: list[float] = []
 
-    async def app(scope: Scope, receive: Receive, send: Send, /) -> None:
-        try:
-            await forever(scope, receive, send)
-        except OSError:
-            gone.append(trio.current_time())
-
     @simulated
     async def test(lab: Lab) -> None:
-        lab.network.listen(HOST, 80, app)
+        lab.network.listen(HOST, 80, forever_until(gone))
         lab.nursery.start_soon(partial(blocked, lab, *ways, after_s=2.5))
         *heard, cut = await until_cut(SimulatedHttpClient(lab.network, "client"))
         assert cut == 2.5 + GIVE_UP_S, "it sent nothing that waits for word"

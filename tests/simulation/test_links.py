@@ -7,7 +7,7 @@ import attrs
 import pytest
 import trio
 
-from lunanexa_ports.asgi import Receive, Scope, Send
+from lunanexa_ports.asgi import AsgiApplication, Receive, Scope, Send
 from lunanexa_ports.http_client import HttpBroken, HttpRequest, HttpUnreachable
 from lunanexa_simulation.giving_up import ACKNOWLEDGED_S, GIVE_UP_S, PROBE_S
 from lunanexa_simulation.http_client import SimulatedHttpClient, SimulatedNetwork
@@ -74,6 +74,18 @@ async def forever(_scope: Scope, receive: Receive, send: Send, /) -> None:
     while True:
         await send({"type": "http.response.body", "body": b"x", "more_body": True})
         await trio.sleep(1)
+
+
+def forever_until(gone: list[float]) -> AsgiApplication:
+    """The same, and notes when its client has gone."""
+
+    async def app(scope: Scope, receive: Receive, send: Send, /) -> None:
+        try:
+            await forever(scope, receive, send)
+        except OSError:
+            gone.append(trio.current_time())
+
+    return app
 
 
 # --- packets ---
@@ -288,18 +300,12 @@ async def test_a_request_on_a_kept_connection_to_a_machine_that_is_gone_waits(la
 async def test_a_client_whose_machine_is_gone_is_missed_late(lab: Lab) -> None:
     gone: list[float] = []
 
-    async def app(scope: Scope, receive: Receive, send: Send, /) -> None:
-        try:
-            await forever(scope, receive, send)
-        except OSError:
-            gone.append(trio.current_time())
-
     async def power_loss() -> None:
         await trio.sleep(2.5)
         lab.network.silence("client")
         client.kill()
 
-    lab.network.listen(HOST, 80, app)
+    lab.network.listen(HOST, 80, forever_until(gone))
     client = SimulatedHttpClient(lab.network, "client")
     lab.nursery.start_soon(power_loss)
     assert await until_cut(client) == [0, 1, 2, 2.5]

@@ -6,7 +6,6 @@ finds them by their recorded identity.
 """
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -28,6 +27,7 @@ from lunanexa_adapters.data_door.serve import serve_data_door
 from lunanexa_adapters.files.atomic import make_directory
 from lunanexa_adapters.files.bundle_files import describe_blob, read_file, read_whole_bundle, write_bundle
 from lunanexa_adapters.files.counter import GenerationCounter
+from lunanexa_adapters.files.data_directory import free_mib, open_to_others
 from lunanexa_adapters.files.inbox import DirectoryInbox, read_reports
 from lunanexa_adapters.files.lock import LockOutcome, describe_holder, holder_of
 from lunanexa_adapters.files.media import look_at_inbox, look_at_outbox
@@ -306,8 +306,8 @@ async def _look(data_dir: str) -> AsyncIterator[tuple[NodeFolder, Instruments]]:
             way=way,
             holder=holder,
             of_up=is_there(place / UP_LOCK),
-            open_to_others=_open_to_others(folder),
-            free_mib=_free_mib(place),
+            open_to_others=open_to_others(folder / "secrets", folder / "identity"),
+            free_mib=free_mib(place),
         )
         instruments = Instruments(
             clock=clock,
@@ -383,20 +383,6 @@ def _read_key(path: str, make: bool) -> Ed25519Signer:
     if not make and not is_there(Path(path)):
         raise PortFault(f"there is no key {path}: name the authority's, or have one made there with --new-key")
     return Ed25519Signer.load_or_create(Path(path))
-
-
-def _open_to_others(folder: Path) -> tuple[str, ...]:
-    """Of what nobody else may read."""
-    secret = [folder / "secrets", folder / "identity"]
-    secret += [path for place in secret if os.access(place, os.R_OK | os.X_OK) for path in place.iterdir()]
-    return tuple(str(path) for path in secret if path.exists() and path.stat().st_mode & 0o077)
-
-
-def _free_mib(place: Path) -> int | None:
-    try:
-        return shutil.disk_usage(place).free >> 20
-    except OSError:
-        return None
 
 
 if __name__ == "__main__":
